@@ -1,0 +1,30 @@
+"""How much noise should a repeated release add, when leaking someone's data makes them leave?"""
+
+from perfjax import accounting as accounting
+from perfjax import leakage as leakage
+from perfjax import mechanisms as mechanisms
+from perfjax import objectives as objectives
+from perfjax import theorems as theorems
+from perfjax import tuning as tuning
+from perfjax.files import load_scenario as load_scenario
+from perfjax.files import preset as preset
+from perfjax.files import save_scenario as save_scenario
+from perfjax.leakage import LikelihoodRatioAbove as LikelihoodRatioAbove
+from perfjax.leakage import TrueBitKept as TrueBitKept
+from perfjax.leakage import leak_probability as leak_probability
+from perfjax.meanfield import mean_field as mean_field
+from perfjax.mechanisms import GaussianMean as GaussianMean
+from perfjax.mechanisms import RandomizedResponse as RandomizedResponse
+from perfjax.objectives import CumulativeBound as CumulativeBound
+from perfjax.objectives import CumulativeError as CumulativeError
+from perfjax.objectives import FinalError as FinalError
+from perfjax.participation import Participation as Participation
+from perfjax.scenario import Scenario as Scenario
+from perfjax.trajectory import Trajectory as Trajectory
+from perfjax.tuning import Optimum as Optimum
+from perfjax.tuning import Sensitivities as Sensitivities
+from perfjax.tuning import Status as Status
+from perfjax.tuning import sensitivities as sensitivities
+from perfjax.tuning import tune as tune
+
+__version__ = "0.1.0"

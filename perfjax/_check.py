@@ -1,0 +1,116 @@
+"""The check layer: every number that enters perfjax becomes a typed array, or one clear line says what is wrong with it.
+
+A message has one form, whatever the argument: ``Argument `leave` must lie in [0, 1], but is 1.2.``
+"""
+
+import difflib
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+__all__ = ["as_choice", "as_count", "as_float", "check_known", "fail", "in_range", "is_known", "one_dtype"]
+
+
+def fail(name: str, requirement: str, value: object) -> ValueError:
+    """The error for an argument that breaks its requirement, to be raised by the caller."""
+    return ValueError(f"Argument `{name}` must {requirement}, but is {_shown(value)}.")
+
+
+def as_float(value: ArrayLike, name: str) -> Float[Array, "..."]:
+    """`value` as a floating-point array with a strong dtype.
+
+    A Python number, an int array or a bool array takes JAX's default float dtype; a float array keeps its own.
+    """
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise fail(name, "be a number or an array of numbers", value) from error
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise fail(name, "be real", value)
+    dtype = array.dtype if jnp.issubdtype(array.dtype, jnp.floating) else jnp.result_type(float)
+    return jax.lax.convert_element_type(array, dtype)
+
+
+def as_count(value: int, name: str, *, low: int) -> int:
+    """`value` as a Python int of at least `low`: something that fixes an array's shape."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < low:
+        raise fail(name, f"be an integer of at least {low}", value)
+    return int(value)
+
+
+def as_choice(value: str, name: str, choices: Iterable[str]) -> str:
+    """`value` if it is one of `choices`."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise fail(name, "be " + " or ".join(f'"{choice}"' for choice in choices), value)
+    return value
+
+
+def in_range(
+    value: Float[Array, "..."],
+    name: str,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+) -> Float[Array, "..."]:
+    """`value`, if all of it lies between `low` and `high`; the ends belong to the range unless said otherwise.
+
+    A value known before tracing raises a `ValueError`; a traced one carries the check with it and raises when it runs.
+    """
+    above = (lambda x: x > low) if open_low else (lambda x: x >= low)
+    below = (lambda x: x < high) if open_high else (lambda x: x <= high)
+    interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high or math.isinf(high) else ']'}"
+    requirement = f"lie in {interval}"
+    if isinstance(value, jax.core.Tracer):
+        outside = ~(above(value) & below(value))
+        return eqx.error_if(value, outside, f"Argument `{name}` must {requirement}.")
+    concrete = np.asarray(value)
+    inside = above(concrete) & below(concrete)  # NaN is inside no range
+    if not np.all(inside):
+        raise fail(name, requirement, concrete[~inside].flat[0] if concrete.ndim else concrete[()])
+    return value
+
+
+def is_known(*values: Array) -> bool:
+    """Whether all values are known now, that is, none is traced."""
+    return not any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def one_dtype(tree: PyTree) -> PyTree:
+    """`tree` with all of its float arrays in the widest dtype among them."""
+    dtypes = [x.dtype for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
+    widest = functools.reduce(jnp.promote_types, dtypes)
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, widest) if eqx.is_inexact_array(x) else x, tree)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """A hint that names the known spelling nearest to `name`, or all of them if none is near."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean `{close[0]}`?" if close else "known are " + ", ".join(f"`{k}`" for k in known) + "."
+
+
+def check_known(names: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Raise a `ValueError` for the first of `names` that is not `known`, with the nearest that is."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"Unknown {what} `{name}`: {_nearest(name, known)}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        flat = np.asarray(value)
+        return (
+            f"{flat[()]:g}"
+            if flat.ndim == 0 and flat.dtype.kind in "fiu"
+            else np.array2string(flat, threshold=6)
+        )
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,175 @@
+"""Scenario files in TOML, and the presets that ship with perfjax."""
+
+import importlib.resources
+import inspect
+import math
+import os
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from perfjax import _check
+from perfjax.leakage import LikelihoodRatioAbove, TrueBitKept
+from perfjax.mechanisms import GaussianMean, RandomizedResponse
+from perfjax.participation import Participation
+from perfjax.scenario import PARTS, Scenario, arguments
+
+__all__ = ["load_scenario", "preset", "preset_names", "save_scenario"]
+
+TYPES = {
+    "mechanism": {kind.__name__: kind for kind in (GaussianMean, RandomizedResponse)},
+    "leakage": {kind.__name__: kind for kind in (LikelihoodRatioAbove, TrueBitKept)},
+    "participation": {"Participation": Participation},
+}
+
+
+def load_scenario(path: str | os.PathLike) -> Scenario:
+    """Read a scenario from a TOML file.
+
+    The file has `population` and `rounds`, and the tables `[mechanism]`, `[leakage]` (each with a `type`) and
+    `[participation]`, whose keys are the arguments of these classes; `about` may hold a text. Numbers become arrays of
+    JAX's default float dtype.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The scenario.
+
+    Raises:
+        ValueError: if the file is no TOML, a key is unknown (with the nearest known one) or missing, or a value is out
+            of range; the file is named.
+        OSError: if the file can't be read.
+    """
+    return _read(Path(path).read_text(encoding="utf-8"), str(path))
+
+
+def save_scenario(scenario: Scenario, path: str | os.PathLike, *, about: str | None = None) -> None:
+    """Write a scenario to a TOML file that `load_scenario` reads back exactly.
+
+    Args:
+        scenario: the scenario.
+        path: the file; it is replaced whole or not at all.
+        about: a text to keep with it.
+
+    Raises:
+        OSError: if the file can't be written.
+    """
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(to_toml(scenario, about=about))
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def preset(name: str) -> Scenario:
+    """A scenario that ships with perfjax.
+
+    Args:
+        name: "mean-estimation" or "randomized-response", the settings of the published experiments; "breach-survey",
+            mean estimation with the leave probability of a survey on breach notices.
+
+    Raises:
+        ValueError: for any other name.
+
+    Example:
+        >>> preset("breach-survey").participation.leave.item()
+        0.11
+    """
+    _check.check_known([name], preset_names(), "preset")
+    return _read(preset_text(name), f"preset {name}")
+
+
+def preset_names() -> list[str]:
+    """The names that `preset` knows."""
+    return sorted(file.name.removesuffix(".toml") for file in _presets().iterdir() if file.name.endswith(".toml"))
+
+
+def preset_text(name: str) -> str:
+    """The file of a preset, with its sources."""
+    return _presets().joinpath(f"{name}.toml").read_text(encoding="utf-8")
+
+
+def _presets():
+    return importlib.resources.files("perfjax") / "presets"
+
+
+def _read(text: str, where: str) -> Scenario:
+    try:
+        return _build(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{where}: not a TOML file: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _build(content: dict[str, Any]) -> Scenario:
+    known = (*PARTS, "population", "rounds")
+    _check_keys(content, (*known, "about"), known, "key")
+    parts = {}
+    for part in PARTS:
+        table = content[part]
+        if not isinstance(table, dict):
+            raise _check.fail(part, "be a table", table)
+        parts[part] = _build_part(part, dict(table))
+    return Scenario(**parts, population=content["population"], rounds=content["rounds"])
+
+
+def _build_part(part: str, table: dict[str, Any]) -> eqx.Module:
+    types = TYPES[part]
+    if len(types) > 1:
+        if "type" not in table:
+            raise ValueError(f"Missing key `type` in [{part}]: one of {', '.join(types)}.")
+        kind_name = table.pop("type")
+        _check.check_known([kind_name], list(types), f"type in [{part}]")
+        kind = types[kind_name]
+    else:
+        table.pop("type", None)
+        (kind,) = types.values()
+    parameters = inspect.signature(kind).parameters
+    needed = [name for name, p in parameters.items() if p.default is p.empty]
+    _check_keys(table, parameters, needed, f"key in [{part}]")
+    return kind(**table)
+
+
+def _check_keys(table, known, needed, what: str) -> None:
+    _check.check_known(table, list(known), what)
+    missing = [name for name in needed if name not in table]
+    if missing:
+        raise ValueError(f"Missing {what}: `{'`, `'.join(missing)}`.")
+
+
+def to_toml(scenario: Scenario, *, about: str | None = None) -> str:
+    """The text of a scenario's file."""
+    lines = [] if about is None else [f"about = {_toml(about)}"]
+    lines += [f"population = {_toml(scenario.population)}", f"rounds = {scenario.rounds}"]
+    for part in PARTS:
+        value = getattr(scenario, part)
+        lines += ["", f"[{part}]"]
+        if len(TYPES[part]) > 1:
+            lines.append(f'type = "{type(value).__name__}"')
+        lines += [f"{name} = {_toml(x)}" for name, x in arguments(value).items() if x is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(x) for x in value)}]"
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else {math.inf: "inf", -math.inf: "-inf"}.get(value, "nan")
+    return _toml(np.asarray(value, dtype=float).tolist())

@@ -1,0 +1,25 @@
+"""Leakage rules: who counts as leaked by a release, and how probable that is.
+
+A rule is a small module of parameters. What it means for a mechanism is one function per (mechanism, rule) pair, kept in
+the file of the rule; `leak_probability` looks the pair up. A new pair adds one function and touches nothing else.
+"""
+
+from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove as LikelihoodRatioAbove
+from perfjax.leakage._likelihood_ratio import leak_probability_given_distance as leak_probability_given_distance
+from perfjax.leakage._pairs import AbstractLeakage as AbstractLeakage
+from perfjax.leakage._pairs import Split as Split
+from perfjax.leakage._pairs import check_pair as check_pair
+from perfjax.leakage._pairs import leak_probability as leak_probability
+from perfjax.leakage._pairs import split as split
+from perfjax.leakage._true_bit import TrueBitKept as TrueBitKept
+
+__all__ = [
+    "AbstractLeakage",
+    "LikelihoodRatioAbove",
+    "Split",
+    "TrueBitKept",
+    "check_pair",
+    "leak_probability",
+    "leak_probability_given_distance",
+    "split",
+]

@@ -1,0 +1,92 @@
+"""The table of (mechanism, leakage rule) pairs, and the leak probability of a pair."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from perfjax import _check
+from perfjax.mechanisms import AbstractMechanism
+
+__all__ = ["AbstractLeakage", "Split", "check_pair", "leak_probability", "pair", "split"]
+
+
+class AbstractLeakage(eqx.Module):
+    """What it means to be leaked."""
+
+
+class Split(NamedTuple):
+    """How a release splits the users: P(leaked), and P(not leaked), which is kept apart from 1 - P(leaked) for its tail."""
+
+    leaked: Float[Array, "..."]
+    kept: Float[Array, "..."]
+
+
+_PAIRS: dict[tuple[type, type], Callable] = {}
+
+
+def pair(mechanism: type[AbstractMechanism], leakage: type[AbstractLeakage]) -> Callable:
+    """Enter a function of (mechanism, leakage, population, noise), all scalar, as the pair's `Split`."""
+
+    def enter(function):
+        _PAIRS[mechanism, leakage] = function
+        return function
+
+    return enter
+
+
+def check_pair(mechanism: AbstractMechanism, leakage: AbstractLeakage) -> None:
+    """Raise a `ValueError` if perfjax does not know what `leakage` means for `mechanism`."""
+    if (type(mechanism), type(leakage)) not in _PAIRS:
+        known = ", ".join(f"({m.__name__}, {rule.__name__})" for m, rule in _PAIRS)
+        given = f"({type(mechanism).__name__}, {type(leakage).__name__})"
+        raise ValueError(f"Arguments `mechanism`, `leakage` must be one of the pairs {known}, but are {given}.")
+
+
+def split(
+    mechanism: AbstractMechanism,
+    leakage: AbstractLeakage,
+    population: Float[Array, ""],
+    noise: Float[Array, ""],
+) -> Split:
+    """P(leaked) and P(not leaked) for one release to `population` users with noise `noise`.
+
+    Without noise, and for a single user, everybody is leaked; the functions of the pairs need not know these limits.
+    """
+    exposed = (population <= 1) | (noise == mechanism.no_privacy) if mechanism.needs_crowd else noise == mechanism.no_privacy
+    # Double where: the limits are evaluated at harmless values, so that neither they nor their derivatives are NaN.
+    population = jnp.where(population > 1, population, 2) if mechanism.needs_crowd else population
+    noise = jnp.where(noise == mechanism.no_privacy, 1, noise)
+    leaked, kept = _PAIRS[type(mechanism), type(leakage)](mechanism, leakage, population, noise)
+    return Split(jnp.where(exposed, 1, leaked), jnp.where(exposed, 0, kept))
+
+
+def leak_probability(
+    mechanism: AbstractMechanism,
+    leakage: AbstractLeakage,
+    population: ArrayLike,
+    noise: ArrayLike | None = None,
+) -> Float[Array, "..."]:
+    """The probability p that a user is leaked by one release.
+
+    Args:
+        mechanism: what releases.
+        leakage: what counts as leaked.
+        population: n, the users of the release, at least 0. Broadcasts against `noise`.
+        noise: the mechanism's noise, if not its own.
+
+    Returns:
+        p in [0, 1]. 1 where there is no noise and, for a mean, where n <= 1: the likelihood ratio of a single user is
+        undefined.
+
+    Raises:
+        ValueError: if the pair is not supported, or an argument is out of its range.
+    """
+    check_pair(mechanism, leakage)
+    population = _check.in_range(_check.as_float(population, "population"), "population", 0)
+    noise = mechanism.noise if noise is None else mechanism.check_noise(noise)
+    mechanism, leakage, population, noise = _check.one_dtype((mechanism, leakage, population, noise))
+    one = jnp.vectorize(lambda n, x: split(mechanism, leakage, n, x).leaked)
+    return one(population, noise)

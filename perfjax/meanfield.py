@@ -1,0 +1,63 @@
+"""The mean-field recursion: the expected path of the population, deterministic and differentiable."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from perfjax import leakage
+from perfjax.scenario import Scenario
+from perfjax.trajectory import Trajectory
+
+__all__ = ["mean_field"]
+
+
+def mean_field(scenario: Scenario, *, noise: ArrayLike | None = None) -> Trajectory:
+    r"""Follow the expected population through all releases.
+
+    n_{t+1} = clip(n_t C(x_t, n_t), floor, cap),  C the growth factor of `Participation`, p = p(x_t, n_t).
+
+    The expectation is put in place of the random population at every step. That predicts simulated errors closely,
+    except where a run may collapse: there some runs die and some do not, and the recursion sees neither.
+
+    Args:
+        scenario: the scenario.
+        noise: x, instead of the scenario's own: one value, or one per release.
+
+    Returns:
+        `Trajectory` of releases 0..T: population n_t, leak probability p_t, error e(x_t, n_t).
+
+    Raises:
+        ValueError: if `noise` has the wrong length or range.
+
+    Source: "Performative Privacy: When Differential Privacy Maximizes Utility", equations 4 and 12; releases are
+        numbered as in `Scenario`, one less than the rounds of the paper's Algorithm 1.
+
+    Example:
+        >>> import perfjax as pj
+        >>> path = pj.mean_field(pj.preset("mean-estimation"))
+        >>> path.population.shape
+        (51,)
+    """
+    if noise is not None:
+        scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
+    return _mean_field(scenario)
+
+
+@eqx.filter_jit
+def _mean_field(scenario):
+    return recursion(scenario)
+
+
+def recursion(scenario: Scenario) -> Trajectory:
+    """`mean_field` of a checked scenario, to be traced by other code."""
+    mechanism, participation = scenario.mechanism, scenario.participation
+
+    def release(n: Float[Array, ""], x: Float[Array, ""]):
+        split = leakage.split(mechanism, scenario.leakage, n, x)
+        return participation.expected_next(n, split), (n, split.leaked, mechanism.error(n, x))
+
+    noise = jnp.broadcast_to(mechanism.noise, (scenario.rounds + 1,))
+    start = participation.bounded(scenario.population)
+    _, (population, leak_probability, error) = jax.lax.scan(release, start, noise)
+    return Trajectory(population=population, leak_probability=leak_probability, error=error, scenario=scenario)

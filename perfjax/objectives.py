@@ -1,0 +1,188 @@
+"""Objectives: one number for what a scenario costs, to be compared and minimised."""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Key
+
+from perfjax import _check, leakage, theorems
+from perfjax.meanfield import recursion
+from perfjax.scenario import Scenario
+
+__all__ = ["AbstractObjective", "CumulativeBound", "CumulativeError", "Evaluation", "FinalError"]
+
+SOLVERS = ("mean-field",)
+COLLAPSED = ("floor", "survived", "penalty")
+
+
+class Evaluation(NamedTuple):
+    """An objective's value, as a log because it can overflow, and the last release's population."""
+
+    log_value: Float[Array, ""]
+    last_population: Float[Array, ""]
+
+
+class AbstractObjective(eqx.Module):
+    """A number to be minimised. Calling it gives the number, `evaluate` its log for code that traces."""
+
+    @abc.abstractmethod
+    def check(self, scenario: Scenario) -> None:
+        """Raise a `ValueError` if the objective does not exist for `scenario`."""
+
+    @abc.abstractmethod
+    def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
+        """The log of the objective for a checked scenario."""
+
+    def __call__(self, scenario: Scenario, *, key: Key[Array, ""] | None = None) -> Float[Array, ""]:
+        """The objective's value for `scenario`; infinite where it overflows.
+
+        Args:
+            scenario: the scenario.
+            key: randomness, for a solver that samples.
+
+        Raises:
+            ValueError: if the objective does not exist for the scenario.
+        """
+        self.check(scenario)
+        return _value(self, scenario, key)
+
+
+@eqx.filter_jit
+def _value(objective, scenario, key):
+    log_value = objective.evaluate(scenario, key).log_value
+    fits = log_value < jnp.log(jnp.finfo(log_value.dtype).max)
+    return jnp.where(fits, jnp.exp(jnp.where(fits, log_value, 0)), jnp.inf)
+
+
+class FinalError(AbstractObjective):
+    """The expected error of the last release, e(x_T, n_T).
+
+    Attributes:
+        solver: "mean-field".
+        collapsed: how a run that collapsed counts, as in `CumulativeError`.
+        penalty: as in `CumulativeError`.
+
+    Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3.
+    """
+
+    solver: str = eqx.field(static=True)
+    collapsed: str = eqx.field(static=True)
+    penalty: Float[Array, ""] | None
+
+    def __init__(self, *, solver: str = "mean-field", collapsed: str = "floor", penalty: ArrayLike | None = None):
+        self.solver, self.collapsed, self.penalty = _check_run(solver, collapsed, penalty)
+
+    def check(self, scenario: Scenario) -> None:
+        del scenario
+
+    def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
+        del key
+        population, error = _errors(scenario, self.collapsed, self.penalty)
+        return Evaluation(jnp.log(error[-1]), population[-1])
+
+
+class CumulativeError(AbstractObjective):
+    """The expected errors of releases `first_release` to `last_release`, summed.
+
+    Attributes:
+        first_release: 1 by default, as the paper's Lemma 9 sums; its simulations start at 0.
+        last_release: T by default.
+        solver: "mean-field".
+        collapsed: how a run counts from the first release on that max(floor, 1) users or fewer make. "floor": with the
+            error of the users at the floor (default). "penalty": with `penalty` for each such release. "survived":
+            not at all, the mean over the releases before standing for the rest; only for solvers that sample.
+        penalty: error of a release after collapse, above 0.
+
+    Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3 (regret) and Lemma 9.
+    """
+
+    first_release: int = eqx.field(static=True)
+    last_release: int | None = eqx.field(static=True)
+    solver: str = eqx.field(static=True)
+    collapsed: str = eqx.field(static=True)
+    penalty: Float[Array, ""] | None
+
+    def __init__(
+        self,
+        *,
+        first_release: int = 1,
+        last_release: int | None = None,
+        solver: str = "mean-field",
+        collapsed: str = "floor",
+        penalty: ArrayLike | None = None,
+    ):
+        self.first_release = _check.as_count(first_release, "first_release", low=0)
+        low = self.first_release
+        self.last_release = None if last_release is None else _check.as_count(last_release, "last_release", low=low)
+        self.solver, self.collapsed, self.penalty = _check_run(solver, collapsed, penalty)
+
+    def check(self, scenario: Scenario) -> None:
+        last = self.first_release if self.last_release is None else self.last_release
+        name = "first_release" if self.last_release is None else "last_release"
+        if last > scenario.rounds:
+            raise _check.fail(name, f"be at most `rounds` ({scenario.rounds})", last)
+
+    def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
+        del key
+        population, error = _errors(scenario, self.collapsed, self.penalty)
+        last = scenario.rounds if self.last_release is None else self.last_release
+        return Evaluation(jnp.log(jnp.sum(error[self.first_release : last + 1])), population[-1])
+
+
+class CumulativeBound(AbstractObjective):
+    """The closed-form bound on the cumulative error of releases 1..T, e(x, n_0) (C^-1 + ... + C^-T).
+
+    C is the growth factor at release 0. A bound on the mean-field error where C > 1 and no cap binds; elsewhere only a
+    smooth stand-in, which knows neither floor nor cap. A clipping bias counts once per release.
+
+    Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Lemma 9, equation 16.
+    """
+
+    def check(self, scenario: Scenario) -> None:
+        noise = scenario.mechanism.noise
+        if noise.ndim:
+            name = scenario.mechanism.noise_name
+            raise _check.fail(name, "be one value for `CumulativeBound`", f"of shape {noise.shape}")
+
+    def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
+        del key
+        mechanism, n, rounds = scenario.mechanism, scenario.population, scenario.rounds
+        growth = growth_factor(scenario)
+        log_growth = jnp.log(jnp.maximum(growth, jnp.finfo(growth.dtype).tiny))
+        log_sum = theorems.log_geometric_sum(log_growth, first=1, last=rounds)
+        bias = mechanism.error(jnp.full_like(n, jnp.inf))
+        log_value = jnp.log(mechanism.error(n) - bias) + log_sum
+        has_bias = bias > 0
+        log_bias = jnp.log(jnp.where(has_bias, bias * rounds, 1))
+        log_value = jnp.where(has_bias, jnp.logaddexp(log_value, log_bias), log_value)
+        return Evaluation(log_value, scenario.participation.bounded(n * jnp.exp(jnp.minimum(rounds * log_growth, 80))))
+
+
+def growth_factor(scenario: Scenario) -> Float[Array, ""]:
+    """C at release 0: the regime is growth above 1, decline below."""
+    noise = jnp.atleast_1d(scenario.mechanism.noise)[0]
+    split = leakage.split(scenario.mechanism, scenario.leakage, scenario.population, noise)
+    return scenario.participation.growth(split)
+
+
+def _check_run(solver, collapsed, penalty):
+    _check.as_choice(solver, "solver", SOLVERS)
+    _check.as_choice(collapsed, "collapsed", COLLAPSED)
+    if collapsed == "survived" and solver != "counts":
+        raise _check.fail("collapsed", 'be "floor" or "penalty" for a solver that does not sample', collapsed)
+    if (collapsed == "penalty") != (penalty is not None):
+        raise ValueError('Argument `penalty` must be given with collapsed "penalty", and only then.')
+    if penalty is not None:
+        penalty = _check.in_range(_check.as_float(penalty, "penalty"), "penalty", 0, open_low=True, open_high=True)
+    return solver, collapsed, penalty
+
+
+def _errors(scenario, collapsed, penalty):
+    """Population and error of every release, with collapse as asked for."""
+    path = recursion(scenario)
+    if collapsed == "floor":
+        return path.population, path.error
+    down = jnp.cumsum(path.population <= jnp.maximum(scenario.participation.floor, 1)) > 0
+    return path.population, jnp.where(down, penalty.astype(path.error.dtype), path.error)

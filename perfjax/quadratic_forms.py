@@ -1,0 +1,162 @@
+"""Tail probabilities of Gaussian quadratic forms by one short contour integral.
+
+A leak probability of the Gaussian mechanism is P(Q > t) for a quadratic form Q of independent normals. Its moment
+generating function is elementary, so P(Q > t) is a Bromwich integral of an elementary function. Bent into a hyperbola
+through the saddle point, the integrand falls off so fast that the trapezoid rule needs 25 to 60 points for 1e-10
+*relative* accuracy, in both tails, with no special function, no series and no kink. The obvious alternative, a noncentral
+chi-square distribution function inside a quadrature over the data, has all three.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Inexact
+
+__all__ = ["QuadraticForm", "Tails"]
+
+SADDLE_STEPS = 20  # halvings: the saddle only steers the contour, so a rough one costs nodes, never accuracy
+
+
+class Tails(NamedTuple):
+    """P(Q > t) and P(Q <= t), each accurate relative to itself, which 1 minus the other would not be."""
+
+    above: Float[Array, ""]
+    below: Float[Array, ""]
+
+
+class QuadraticForm(eqx.Module):
+    r"""A quadratic form Q of independent normals, known by its cumulant generating function kappa(s) = log E[exp(s Q)].
+
+    kappa(s) = sum_i [ -(m_i / 2) log D_i(s) + c_i s^2 / D_i(s) ],  D_i(s) = 1 - a_i s - b_i s^2.
+
+    One form at a time; `jax.vmap` makes a batch. Two cases occur in perfjax:
+
+    - Q = k g w + k^2 w^2 / 2 with g, w standard normal in m dimensions: a = b = k^2, c = 0;
+    - Q = ||z||^2 - ||center||^2 with z ~ N(center, v I_m): a = 2 v, b = 0, c = 2 v ||center||^2.
+
+    Attributes:
+        linear: a_i.
+        quadratic: b_i, at least 0.
+        shift: c_i, at least 0; 0 where b_i is not.
+        multiplicity: m_i, the number of dimensions that share term i.
+        one_sided: whether every b_i is 0 and every a_i positive, so that Q is bounded from below by -sum_i c_i / a_i.
+    """
+
+    linear: Float[Array, " terms"]
+    quadratic: Float[Array, " terms"]
+    shift: Float[Array, " terms"]
+    multiplicity: tuple[int, ...] = eqx.field(static=True)
+    one_sided: bool = eqx.field(static=True, default=False)
+
+    def cumulant(self, s: Inexact[Array, "*shape"]) -> Inexact[Array, "*shape"]:
+        """kappa(s) at real or complex s off the cuts that the real axis carries beyond the singularities."""
+        half, a, b, c = (self._column(x, s) for x in self._terms())
+        departure = -s * (a + b * s)
+        return jnp.sum(c * s * s / (1 + departure) - half * jnp.log1p(departure), axis=0)
+
+    def slope(self, s: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        """kappa'(s) at real s between the singularities."""
+        half, a, b, c = (self._column(x, s) for x in self._terms())
+        d = 1 - s * (a + b * s)
+        return jnp.sum(half * (a + 2 * b * s) / d + c * s * (2 - a * s) / d**2, axis=0)
+
+    def curvature(self, s: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        """kappa''(s) at real s between the singularities."""
+        half, a, b, c = (self._column(x, s) for x in self._terms())
+        d = 1 - s * (a + b * s)
+        central = half * (((a + 2 * b * s) / d) ** 2 + 2 * b / d)
+        return jnp.sum(central + 2 * c * (1 + b * s * s * (3 - a * s)) / d**3, axis=0)
+
+    def singularities(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The roots of the D_i nearest to 0 from below and from above; infinite where there is none."""
+        a, b = self.linear, self.quadratic
+        large = (
+            jnp.hypot(a, 2 * jnp.sqrt(b)) + jnp.abs(a)
+        ) / 2  # the smaller one would cancel: 1/large and large/b need only this
+        near = 1 / large
+        far = jnp.where(b > 0, large / jnp.where(b > 0, b, 1), jnp.inf)
+        above, below = jnp.where(a >= 0, near, far), jnp.where(a >= 0, far, near)
+        return -jnp.min(below), jnp.min(above)
+
+    def tails(self, t: Float[Array, ""]) -> Tails:
+        """P(Q > t) and P(Q <= t) for any real t (above the bound of a one-sided form).
+
+        The smaller of the two is integrated, the other is 1 minus it.
+
+        Returns:
+            `Tails`. Relative error below 1e-9 in float64 (1e-7 for a form in one dimension) and 1e-4 in float32; their
+            derivatives have the same accuracy. A probability that underflows is 0.
+        """
+        right = t > jnp.sum(self._terms()[0] * self.linear)
+        saddle, width = jax.lax.stop_gradient(self._saddle(t, right))
+        integral = self._integral(t, saddle, width)
+        tail = jnp.where(right, integral, -integral)  # a path left of the pole at 0 gives P(Q > t) - 1
+        return Tails(above=jnp.where(right, tail, 1 - tail), below=jnp.where(right, 1 - tail, tail))
+
+    def _decay(self) -> float:
+        """m such that the integrand decays like |s|^-m between the nearest and the farthest singularity, at worst."""
+        total = sum(self.multiplicity) if len(self.multiplicity) == 1 else min(2, sum(self.multiplicity))
+        return total / 2 if self.one_sided else total
+
+    def _terms(self):
+        half = jnp.asarray(np.asarray(self.multiplicity) / 2, self.linear.dtype)
+        return half, self.linear, self.quadratic, self.shift
+
+    @staticmethod
+    def _column(x, s):
+        return x.astype(s.dtype).reshape(-1, *(1 for _ in s.shape))
+
+    def _saddle(self, t, right):
+        """Where exp(kappa(s) - s t) / |s| is least to the right (or left) of 0, and the width of the pass there."""
+        low, high = self.singularities()
+        edge = jnp.where(right, high, low)
+        finite = jnp.where(jnp.isinf(edge), 0, edge)
+        unit = jnp.sign(edge) / jnp.sum(self._terms()[0] * jnp.abs(self.linear))
+
+        def place(y):
+            return jnp.where(jnp.isinf(edge), unit * y / (1 - y), finite * y)
+
+        def halve(_, bracket):
+            inner, outer = bracket
+            y = (inner + outer) / 2
+            s = place(y)
+            rising = (self.slope(s) - t - 1 / s > 0) == right
+            return jnp.where(rising, inner, y), jnp.where(rising, y, outer)
+
+        inner, outer = jax.lax.fori_loop(0, SADDLE_STEPS, halve, (jnp.zeros_like(t), jnp.ones_like(t)))
+        s = place((inner + outer) / 2)
+        return s, 1.6 / jnp.sqrt(self.curvature(s) + 1 / s**2)
+
+    def _integral(self, t, saddle, width):
+        path, step = _hyperbola(self._decay(), self.one_sided, str(t.dtype))
+        t, saddle, width = (x.astype(path.dtype) for x in (t, saddle, width))
+        leftward = (t.real < 0) & (not self.one_sided)  # open to the side where exp(kappa(s) - s t) decays
+        path, step = (jnp.where(leftward, -jnp.conj(z), z) for z in (path, step))
+        s = saddle + width * path
+        values = jnp.exp(self.cumulant(s) - s * t) * width * step / s
+        return jnp.sum(values.imag)
+
+
+@functools.cache
+def _hyperbola(decay: float, one_sided: bool, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Points and weighted steps of the upper half of the contour, in units of the pass's width.
+
+    z(u) = sin(angle) (cosh u - 1) + i cos(angle) sinh u. A slow decay takes a long path, bent back to where exp(-s t)
+    helps; a fast one is a narrow Gaussian across the pass, which a bend of 45 degrees would follow along its ridge. A
+    shifted form can be either.
+    """
+    end = 2.7 + 18 / decay
+    angle = min(0.3 if one_sided else 0.6, 2 / math.sqrt(decay))
+    count = math.ceil(end / (0.13 if dtype == "float64" else 0.24))
+    u = np.arange(count + 1) * (end / count)
+    weight = np.full(count + 1, end / count / np.pi)
+    weight[0] /= 2
+    path = np.sin(angle) * (np.cosh(u) - 1) + 1j * np.cos(angle) * np.sinh(u)
+    step = weight * (np.sin(angle) * np.sinh(u) + 1j * np.cos(angle) * np.cosh(u))
+    kind = np.complex128 if dtype == "float64" else np.complex64
+    return path.astype(kind), step.astype(kind)

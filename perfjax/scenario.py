@@ -1,0 +1,123 @@
+"""A scenario: who releases what to whom, how often, and what follows from a leak."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, ArrayLike, DTypeLike, Float
+
+from perfjax import _check
+from perfjax.leakage import AbstractLeakage, check_pair
+from perfjax.mechanisms import AbstractMechanism
+from perfjax.participation import Participation
+
+__all__ = ["PARTS", "Scenario", "arguments"]
+
+PARTS = ("mechanism", "leakage", "participation")
+
+
+class Scenario(eqx.Module):
+    """Everything a simulation needs: releases 0..T, made by a mechanism, leaking by a rule, changing participation.
+
+    Release t uses the n_t users of that moment and noise x_t, has error e(x_t, n_t), leaks each user with probability
+    p(x_t, n_t), and so turns n_t into n_{t+1}. All float leaves share one dtype, the widest among them.
+
+    Attributes:
+        mechanism: what is released, with which noise: one value, or one for each of the T + 1 releases.
+        leakage: what counts as leaked.
+        participation: who leaves, who recruits, floor and cap.
+        population: n_0, users at release 0, above 0 and at most the cap.
+        rounds: T, at least 1.
+
+    Example:
+        >>> import perfjax as pj
+        >>> scenario = pj.preset("mean-estimation")
+        >>> print(scenario.replace(leave=0.3, noise_scale=2.0).participation.leave)
+        0.3
+    """
+
+    mechanism: AbstractMechanism
+    leakage: AbstractLeakage
+    participation: Participation
+    population: Float[Array, "..."]
+    rounds: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mechanism: AbstractMechanism,
+        leakage: AbstractLeakage,
+        participation: Participation,
+        *,
+        population: ArrayLike,
+        rounds: int,
+    ):
+        for name, part, kind in zip(
+            PARTS,
+            (mechanism, leakage, participation),
+            (AbstractMechanism, AbstractLeakage, Participation),
+            strict=True,
+        ):
+            if not isinstance(part, kind):
+                raise _check.fail(name, f"be a {kind.__name__.removeprefix('Abstract')}", type(part).__name__)
+        check_pair(mechanism, leakage)
+        population = _check.in_range(_check.as_float(population, "population"), "population", 0, open_low=True)
+        self.mechanism, self.leakage, self.participation, self.population = _check.one_dtype(
+            (mechanism, leakage, participation, population)
+        )
+        self.rounds = _check.as_count(rounds, "rounds", low=1)
+        self._check_against_each_other()
+
+    def _check_against_each_other(self):
+        noise = self.mechanism.noise
+        if noise.ndim and noise.shape != (self.rounds + 1,):
+            requirement = f"be one value or {self.rounds + 1} of them, one per release (`rounds` + 1)"
+            raise _check.fail(self.mechanism.noise_name, requirement, f"of shape {noise.shape}")
+        cap = self.participation.cap
+        if _check.is_known(self.population, cap) and (self.population > cap).any():
+            raise _check.fail("population", f"be at most `cap` ({cap.max():g})", self.population)
+
+    def replace(self, **leaves: Any) -> "Scenario":
+        """A scenario with some leaves (of any part, by name) or whole parts replaced, and everything checked again.
+
+        Raises:
+            ValueError: for a name that no part has, with the nearest that one has; or a value out of range.
+        """
+        own = {name: getattr(self, name) for name in (*PARTS, "population", "rounds")}
+        _check.check_known(leaves, (*own, *self.leaves()), "leaf")
+        own |= {name: value for name, value in leaves.items() if name in own}
+        for part in PARTS:
+            arguments = arguments(own[part])
+            changed = {name: value for name, value in leaves.items() if name in arguments and name not in own}
+            if changed:
+                own[part] = type(own[part])(**(arguments | changed))
+        return Scenario(**own)
+
+    def leaves(self) -> dict[str, Any]:
+        """Every leaf by its name: numbers as arrays, choices and counts as they are."""
+        parts = [arguments(getattr(self, part)) for part in PARTS]
+        return {name: value for part in parts for name, value in part.items()} | {
+            "population": self.population,
+            "rounds": self.rounds,
+        }
+
+    def astype(self, dtype: DTypeLike) -> "Scenario":
+        """The scenario with all float leaves in another dtype, "float32" or "float64"."""
+        return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, self)
+
+    def without_privacy(self) -> "Scenario":
+        """The scenario with no noise: everybody is leaked at every release."""
+        return self.replace(**{self.mechanism.noise_name: self.mechanism.no_privacy})
+
+    def with_noise(self, noise: Float[Array, "..."]) -> "Scenario":
+        """The scenario with its noise leaf set, unchecked: for code that traces."""
+        name = self.mechanism.noise_name
+        return eqx.tree_at(lambda s: getattr(s.mechanism, name), self, noise)
+
+
+def arguments(part: eqx.Module) -> dict[str, Any]:
+    """What a part was made of: its fields, less those it derives from the others."""
+    return {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name not in DERIVED}
+
+
+DERIVED = ("clips",)

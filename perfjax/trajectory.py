@@ -1,0 +1,45 @@
+"""What a solver found out about every release."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+
+from perfjax.scenario import Scenario
+
+__all__ = ["Trajectory"]
+
+
+class Trajectory(eqx.Module):
+    """Population, leaks and error of releases 0..T.
+
+    Attributes:
+        population: n_t, the users that made release t.
+        leak_probability: p_t, of a user at release t.
+        error: e(x_t, n_t), expected squared error of release t (Mahalanobis for a mean).
+        scenario: what ran.
+    """
+
+    population: Float[Array, "*batch releases"]
+    leak_probability: Float[Array, "*batch releases"]
+    error: Float[Array, "*batch releases"]
+    scenario: Scenario
+
+    def to_xarray(self) -> xr.Dataset:
+        """The trajectory as a dataset over `release` (and `trial`, if simulated)."""
+        dims = ("trial", "release")[-self.population.ndim :]
+        units = {"population": "users", "leak_probability": "1", "error": "squared error"}
+        fields = {name: (dims, np.asarray(getattr(self, name)), {"units": unit}) for name, unit in units.items()}
+        return xr.Dataset(fields, coords={"release": np.arange(self.population.shape[-1])})
+
+    def __str__(self) -> str:
+        n, p, e = self.population, self.leak_probability, self.error
+        last = n.shape[-1] - 1
+        return (
+            f"Trajectory of releases 0..{last}{'' if n.ndim == 1 else f', batch {n.shape[:-1]}'}\n"
+            f"  population        {jnp.mean(n[..., 0]):.6g} -> {jnp.mean(n[..., -1]):.6g} users\n"
+            f"  leak probability  {jnp.mean(p[..., 0]):.4g} -> {jnp.mean(p[..., -1]):.4g}\n"
+            f"  error             {jnp.mean(e[..., 0]):.4g} -> {jnp.mean(e[..., -1]):.4g},"
+            f" sum {jnp.mean(jnp.sum(e, axis=-1)):.4g}"
+        )

@@ -1,0 +1,9 @@
+"""Tuning: the noise with the least objective, how sure that is, and how it moves with the scenario."""
+
+from perfjax.tuning._constant import tune as tune
+from perfjax.tuning._optimum import Optimum as Optimum
+from perfjax.tuning._optimum import Status as Status
+from perfjax.tuning._sensitivities import Sensitivities as Sensitivities
+from perfjax.tuning._sensitivities import sensitivities as sensitivities
+
+__all__ = ["Optimum", "Sensitivities", "Status", "sensitivities", "tune"]

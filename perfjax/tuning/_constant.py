@@ -1,0 +1,283 @@
+"""The best constant noise: a scan for basins, safeguarded optax steps in each, a certificate."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Float, Key
+
+from perfjax import _check, theorems
+from perfjax.mechanisms import GaussianMean
+from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
+from perfjax.scenario import Scenario
+from perfjax.tuning._optimum import Optimum, Status
+
+__all__ = ["tune"]
+
+SCAN = 96  # points
+BASINS = 4
+EDGE_STEPS = 30  # halvings of a scan interval to find where a constraint begins to hold
+
+
+def tune(
+    scenario: Scenario,
+    objective: AbstractObjective | None = None,
+    *,
+    constraint: str | None = None,
+    bounds: tuple[ArrayLike, ArrayLike] | None = None,
+    key: Key[Array, ""] | None = None,
+    throw: bool = False,
+) -> Optimum:
+    """The constant noise with the least objective, compared with no noise at all.
+
+    The objective can have several local minima in the noise, kinks where the population just reaches cap or floor, and
+    plateaus. So: a scan of 96 points, evenly spaced in log noise; in each of up to four basins, secant steps by optax
+    on log noise, each kept inside a bracket that halves at every other step; then a certificate.
+
+    Args:
+        scenario: the scenario; its own noise plays no role.
+        objective: what to minimise, `CumulativeError()` by default.
+        constraint: None; "growth": C(x_0, n_0) >= 1, the population does not shrink at release 0; "theorem-2":
+            gamma >= gamma_c, which is sufficient for that, for a clipped Gaussian mean only. With a constraint, the
+            search stays in the feasible interval around the best feasible point of the scan.
+        bounds: least and greatest noise searched; the mechanism's by default (gamma: [1e-3, 1e3], epsilon: [1e-3, 30]).
+        key: randomness, for an objective that samples.
+        throw: raise a `ValueError` instead of returning a result that is infeasible or not converged.
+
+    Returns:
+        `Optimum`. Under vmap nothing is raised: read `status`.
+
+    Raises:
+        ValueError: if an argument is out of range, and as asked for by `throw`.
+
+    Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 4 (optimization of the global
+        noise scale); its one bounded search misses the best of several minima, hence the scan.
+
+    Example:
+        >>> import perfjax as pj
+        >>> optimum = pj.tune(pj.preset("mean-estimation"))
+        >>> bool(optimum.privacy_pays)
+        True
+    """
+    objective = CumulativeError() if objective is None else objective
+    if scenario.mechanism.noise.ndim:
+        first = scenario.mechanism.noise[..., 0]
+        scenario = scenario.with_noise(first)
+    objective.check(scenario)
+    _check_constraint(constraint, scenario)
+    log_bounds = _log_bounds(bounds, scenario)
+    optimum = _tune(scenario, objective, constraint, log_bounds, key)
+    bad = (Status.INFEASIBLE, Status.NOT_CONVERGED)
+    if throw and _check.is_known(optimum.status) and int(optimum.status) in bad:
+        raise ValueError(f"No best noise: {Status(int(optimum.status)).meaning}.")
+    return optimum
+
+
+def _check_constraint(constraint, scenario):
+    if constraint is not None:
+        _check.as_choice(constraint, "constraint", ("growth", "theorem-2"))
+    if constraint == "theorem-2" and not isinstance(scenario.mechanism, GaussianMean):
+        raise ValueError('Argument `constraint` can be "theorem-2" for a GaussianMean only.')
+
+
+def _log_bounds(bounds, scenario):
+    dtype = scenario.population.dtype
+    low, high = scenario.mechanism.noise_bounds if bounds is None else bounds
+    low, high = (_check.as_float(x, "bounds").astype(dtype) for x in (low, high))
+    for x in (low, high):
+        _check.in_range(x, "bounds", 0, open_low=True, open_high=True)
+    if _check.is_known(low, high) and not (low < high):
+        raise _check.fail("bounds", "have the lower end first", f"({low:g}, {high:g})")
+    return jnp.log(low), jnp.log(high)
+
+
+class _Basin(NamedTuple):
+    """A local minimum found inside a bracket of log noise."""
+
+    place: Float[Array, ""]
+    log_value: Float[Array, ""]
+    gradient: Float[Array, ""]
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+
+
+@eqx.filter_jit
+def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
+    mechanism = scenario.mechanism
+
+    def evaluate(place):
+        return objective.evaluate(scenario.with_noise(jnp.exp(place)), key)
+
+    def objective_at(place):
+        return evaluate(place).log_value
+
+    def feasible(place):
+        return _margin(scenario, constraint, place) >= 0
+
+    places = jnp.linspace(*log_bounds, SCAN)
+    scan = jax.vmap(evaluate)(places)
+    allowed = jax.vmap(feasible)(places)
+    values = jnp.where(allowed & ~jnp.isnan(scan.log_value), scan.log_value, jnp.inf)
+    low, high, places, values, edge = _feasible_interval(feasible, objective_at, constraint, places, values, allowed)
+    basins = _basins(objective_at, places, values, low, high)
+
+    best = jax.tree.map(lambda x: x[0], basins)
+    bare = scenario.with_noise(jnp.full_like(best.place, mechanism.no_privacy))
+    without = objective.evaluate(bare, key)
+    no_privacy_allowed = _margin(bare, constraint, None) >= 0
+    collapsed = jnp.all(scan.last_population <= scenario.participation.floor)
+    collapsed &= without.last_population <= scenario.participation.floor
+
+    # A gain that rounding could explain is none: on the plateau of negligible noise, say that no privacy is best.
+    rounding = 20 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(without.log_value))
+    no_privacy = no_privacy_allowed & (without.log_value <= best.log_value + rounding)
+    certified, kink = _certificate(objective_at, best)
+    margin = 1e-3 * (log_bounds[1] - log_bounds[0]) / SCAN
+    at_low, at_high = best.place <= log_bounds[0] + margin, best.place >= log_bounds[1] - margin
+    at_edge = (constraint is not None) & (jnp.abs(best.place - edge) <= margin)
+    infeasible = ~jnp.any(allowed) & ~no_privacy_allowed
+    settled = certified | kink | at_low | at_high | at_edge | no_privacy
+    cases = {
+        Status.INFEASIBLE: infeasible,
+        Status.NOT_CONVERGED: ~(settled & jnp.isfinite(best.log_value)) & ~no_privacy & ~collapsed,
+        Status.COLLAPSED: collapsed,
+        Status.NO_PRIVACY: no_privacy,
+        Status.GROWTH_CONSTRAINT: at_edge,
+        Status.LOWER_BOUND: at_low,
+        Status.UPPER_BOUND: at_high,
+        Status.KINK: kink,
+    }
+    status = jnp.select(list(cases.values()), [jnp.asarray(s) for s in cases], jnp.asarray(Status.INTERIOR))
+    noise = jnp.where(no_privacy, mechanism.no_privacy, jnp.exp(best.place))
+    noise = jnp.where(infeasible, jnp.nan, noise)
+    tuned = scenario.with_noise(noise)
+    local = jnp.isfinite(basins.log_value) & (basins.place > log_bounds[0] + margin)
+    local &= basins.place < log_bounds[1] - margin
+    order = jnp.argsort(~local, stable=True)
+    minima, minima_log_values = (
+        jnp.where(local, x, jnp.nan)[order] for x in (jnp.exp(basins.place), basins.log_value)
+    )
+    return Optimum(
+        scenario=tuned,
+        objective=objective,
+        noise=noise,
+        log_value=jnp.where(infeasible, jnp.nan, jnp.where(no_privacy, without.log_value, best.log_value)),
+        log_value_without_privacy=without.log_value,
+        status=status,
+        growth=growth_factor(tuned),
+        gradient=best.gradient,
+        bracket=jnp.exp(jnp.stack([best.low, best.high])),
+        certified=certified,
+        minima=minima,
+        minima_log_values=minima_log_values,
+        evaluations=SCAN + BASINS * _steps(values.dtype) + 6,
+    )
+
+
+def _steps(dtype) -> int:
+    """Steps in each basin: half of them halve a bracket of two scan intervals, down to a few units of rounding."""
+    return 32 if dtype == jnp.float64 else 12
+
+
+def _margin(scenario, constraint, place):
+    """How far the constraint is met, negative where it is not; `place` None keeps the scenario's own noise."""
+    scenario = scenario if place is None else scenario.with_noise(jnp.exp(place))
+    if constraint == "growth":
+        return growth_factor(scenario) - 1
+    if constraint == "theorem-2":
+        mechanism, who = scenario.mechanism, scenario.participation
+        radius = jnp.inf if mechanism.clip_radius is None else mechanism.clip_radius
+        least = theorems.critical_noise_scale(
+            who.leave, who.recruit, scenario.leakage.threshold, clip_radius=radius, population=scenario.population
+        )
+        return mechanism.noise_scale - least
+    return jnp.zeros_like(scenario.population)
+
+
+def _feasible_interval(feasible, objective_at, constraint, places, values, allowed):
+    """The feasible interval around the best scan point, its ends found by halving and put among the scan points."""
+    if constraint is None:
+        return places[0], places[-1], places, values, jnp.nan
+    index = jnp.arange(SCAN)
+    best = jnp.argmin(values)
+    left = jnp.max(jnp.where(~allowed & (index < best), index, -1))
+    right = jnp.min(jnp.where(~allowed & (index > best), index, SCAN))
+
+    def end(outside, inside):
+        def halve(_, pair):
+            out, ins = pair
+            middle = (out + ins) / 2
+            inside = feasible(middle)
+            return jnp.where(inside, out, middle), jnp.where(inside, middle, ins)
+
+        return jax.lax.fori_loop(0, EDGE_STEPS, halve, (outside, inside))[1]
+
+    low = jnp.where(left < 0, places[0], end(places[jnp.maximum(left, 0)], places[jnp.minimum(left + 1, SCAN - 1)]))
+    right_out = places[jnp.minimum(right, SCAN - 1)]
+    high = jnp.where(right >= SCAN, places[-1], end(right_out, places[jnp.maximum(right - 1, 0)]))
+    # The ends take the places of their infeasible neighbours: a minimum at an end is then seen like any other.
+    places = jnp.where(index == left, low, jnp.where(index == right, high, places))
+    inside = (index >= left) & (index <= right) & jnp.any(allowed)
+    values = jnp.where(inside, jnp.where(index == left, objective_at(low), values), jnp.inf)
+    values = jnp.where(inside & (index == right), objective_at(high), values)
+    edge = jnp.where(jnp.exp(objective_at(low) - objective_at(high)) <= 1, low, high)
+    edge = jnp.where(left < 0, high, jnp.where(right >= SCAN, low, edge))
+    return low, high, places, values, edge
+
+
+def _basins(objective_at, places, values, low, high) -> _Basin:
+    """The local minima of the scan, each refined, best first."""
+    padded = jnp.pad(values, 1, constant_values=jnp.inf)
+    is_minimum = jnp.isfinite(values) & (values < padded[:-2]) & (values <= padded[2:])
+    found, index = jax.lax.top_k(jnp.where(is_minimum, -values, -jnp.inf), BASINS)
+    left = jnp.maximum(places[jnp.maximum(index - 1, 0)], low)
+    right = jnp.minimum(places[jnp.minimum(index + 1, SCAN - 1)], high)
+    basins = jax.vmap(lambda x, f, a, b: _descend(objective_at, x, f, a, b))(places[index], -found, left, right)
+    basins = basins._replace(log_value=jnp.where(jnp.isfinite(found), basins.log_value, jnp.inf))
+    order = jnp.argsort(basins.log_value)
+    return jax.tree.map(lambda x: x[order], basins)
+
+
+def _descend(objective_at, place, log_value, low, high) -> _Basin:
+    """Secant steps by optax from the scan's best point of a basin, kept inside a bracket of the gradient's sign."""
+    optimizer = optax.lbfgs(1.0, memory_size=1, linesearch=None)
+    slope = jax.value_and_grad(objective_at)
+
+    def step(i, state):
+        basin, x, memory = state
+        value, gradient = slope(x)
+        gradient = jnp.where(jnp.isfinite(gradient), gradient, 0)
+        better = value <= basin.log_value
+        basin = _Basin(
+            place=jnp.where(better, x, basin.place),
+            log_value=jnp.where(better, value, basin.log_value),
+            gradient=jnp.where(better, gradient, basin.gradient),
+            low=jnp.where(gradient <= 0, x, basin.low),
+            high=jnp.where(gradient >= 0, x, basin.high),
+        )
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
+            update, memory = optimizer.update(gradient, memory, x)
+            target = optax.apply_updates(x, update)
+        middle = (basin.low + basin.high) / 2
+        trusted = (target > basin.low) & (target < basin.high) & (i % 2 == 0)
+        return basin, jnp.where(trusted, target, middle).astype(x.dtype), memory
+
+    with jax.numpy_dtype_promotion("standard"):
+        memory = optimizer.init(place)
+    start = _Basin(place, log_value, jnp.full_like(place, jnp.nan), low, high)
+    basin, _, _ = jax.lax.fori_loop(0, _steps(place.dtype), step, (start, place, memory))
+    return basin
+
+
+def _certificate(objective_at, best):
+    """Whether the gradient changes sign around the minimum, and whether it jumps there instead of passing through 0."""
+    near = jnp.finfo(best.place.dtype).eps ** 0.4
+    offsets = near * jnp.asarray([-8, -1, 1, 8], best.place.dtype)
+    slopes = jax.vmap(jax.grad(objective_at))(best.place + offsets)
+    jump, far_jump = slopes[2] - slopes[1], slopes[3] - slopes[0]
+    changes = (slopes[1] <= 0) & (slopes[2] >= 0)
+    # Through a smooth minimum the slope gains in proportion to the distance, 8 times as much; across a kink at once.
+    kink = changes & (jump > 0.5 * far_jump) & (jump > near)
+    return changes | ((slopes[0] <= 0) & (slopes[3] >= 0)), kink

@@ -1,0 +1,133 @@
+"""What a tuner found, and how sure it is."""
+
+import enum
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Bool, Float, Int
+
+from perfjax.objectives import AbstractObjective
+from perfjax.privacy import Privacy
+from perfjax.scenario import Scenario
+
+__all__ = ["Optimum", "Status"]
+
+
+class Status(enum.IntEnum):
+    """Where the best noise lies; of several that hold, the first counts."""
+
+    INFEASIBLE = 0
+    NOT_CONVERGED = 1
+    COLLAPSED = 2
+    NO_PRIVACY = 3
+    GROWTH_CONSTRAINT = 4
+    LOWER_BOUND = 5
+    UPPER_BOUND = 6
+    KINK = 7
+    INTERIOR = 8
+
+    @property
+    def meaning(self) -> str:
+        return _MEANING[self]
+
+
+_MEANING = {
+    Status.INFEASIBLE: "infeasible: no noise meets the constraint",
+    Status.NOT_CONVERGED: "not converged",
+    Status.COLLAPSED: "collapsed everywhere: the population ends at the floor whatever the noise",
+    Status.NO_PRIVACY: "no privacy is best",
+    Status.GROWTH_CONSTRAINT: "at the growth constraint",
+    Status.LOWER_BOUND: "at the lower search bound",
+    Status.UPPER_BOUND: "at the upper search bound",
+    Status.KINK: "kink: the population just reaches the cap or the floor",
+    Status.INTERIOR: "interior minimum",
+}
+
+
+class Optimum(eqx.Module):
+    """The best constant noise of a scenario.
+
+    Attributes:
+        scenario: the scenario, with the best noise in place of its own.
+        objective: what was minimised.
+        noise: the best noise; `mechanism.no_privacy` (0 or infinity) if that is best, NaN if none is feasible.
+        log_value: log of the objective there.
+        log_value_without_privacy: log of the objective without noise.
+        status: a `Status`, as an integer.
+        growth: C at the best noise and release 0; above 1 the population grows.
+        gradient: d log objective / d log noise at the best noise.
+        bracket: an interval of noise between whose ends the gradient was seen to change sign from - to +.
+        certified: whether it was.
+        minima: every local minimum found between the search bounds, best first, padded with NaN.
+        minima_log_values: log of the objective there.
+        evaluations: objective evaluations spent, one with a derivative counted as one.
+    """
+
+    scenario: Scenario
+    objective: AbstractObjective
+    noise: Float[Array, "*batch"]
+    log_value: Float[Array, "*batch"]
+    log_value_without_privacy: Float[Array, "*batch"]
+    status: Int[Array, "*batch"]
+    growth: Float[Array, "*batch"]
+    gradient: Float[Array, "*batch"]
+    bracket: Float[Array, "*batch 2"]
+    certified: Bool[Array, "*batch"]
+    minima: Float[Array, "*batch minima"]
+    minima_log_values: Float[Array, "*batch minima"]
+    evaluations: int = eqx.field(static=True)
+
+    @property
+    def value(self) -> Float[Array, "*batch"]:
+        """The objective at the best noise."""
+        return jnp.exp(self.log_value)
+
+    @property
+    def value_without_privacy(self) -> Float[Array, "*batch"]:
+        """The objective without noise; infinite where it overflows."""
+        return jnp.exp(self.log_value_without_privacy)
+
+    @property
+    def privacy_pays(self) -> Bool[Array, "*batch"]:
+        """Whether a finite budget beats no privacy at all."""
+        return self.log_value < self.log_value_without_privacy
+
+    @property
+    def regime(self) -> np.ndarray:
+        """ "growth", "decline" or "steady" at release 0."""
+        return np.select([np.asarray(self.growth) > 1, np.asarray(self.growth) < 1], ["growth", "decline"], "steady")
+
+    def privacy(self) -> Privacy:
+        """The budget of release 0 under the best noise; `Privacy.composed` needs one per release."""
+        return self.scenario.mechanism.privacy(self.scenario.population, self.noise)
+
+    def to_xarray(self) -> xr.Dataset:
+        """The numbers of a single optimum as a dataset."""
+        meanings = ", ".join(f"{status.value}: {status.meaning}" for status in Status)
+        scalars = {
+            "noise": (self.noise, {"name": self.scenario.mechanism.noise_name}),
+            "value": (self.value, {}),
+            "value_without_privacy": (self.value_without_privacy, {}),
+            "status": (self.status, {"meanings": meanings}),
+            "growth": (self.growth, {}),
+            "gradient": (self.gradient, {"meaning": "d log value / d log noise"}),
+        }
+        fields = {name: ((), np.asarray(value), attributes) for name, (value, attributes) in scalars.items()}
+        return xr.Dataset(fields | {"minima": (("minimum",), np.asarray(self.minima))})
+
+    def __str__(self) -> str:
+        if self.noise.ndim:
+            return f"Optimum of a batch {self.noise.shape}"
+        mechanism = self.scenario.mechanism
+        listed = ", ".join(f"{x:.6g}" for x in np.asarray(self.minima) if not np.isnan(x))
+        ratio = float(jnp.exp(self.log_value - self.log_value_without_privacy))
+        return (
+            f"Optimum: {Status(int(self.status)).meaning}\n"
+            f"  best {mechanism.noise_name} ({mechanism.noise_symbol})  {self.noise:.6g}\n"
+            f"  objective            {self.value:.6g}\n"
+            f"  without privacy      {self.value_without_privacy:.6g} (ratio {ratio:.4g})\n"
+            f"  growth at release 0  {self.growth:.6g} ({self.regime})\n"
+            f"  local minima         {listed or 'none'}"
+        )

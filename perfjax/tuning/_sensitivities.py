@@ -1,0 +1,91 @@
+"""How the best noise moves with the scenario."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from perfjax import _check
+from perfjax.scenario import Scenario
+from perfjax.tuning._optimum import Optimum, Status
+
+__all__ = ["Sensitivities", "sensitivities"]
+
+TIE = 1e-4  # relative gap between two minima below which the best noise is about to jump
+
+
+class Sensitivities(eqx.Module):
+    """d noise* / d leaf for every differentiable leaf of a scenario.
+
+    Attributes:
+        noise_name: the name of the noise.
+        values: by leaf name, in units of noise per unit of the leaf; NaN where undefined.
+        reason: why they are undefined, or None.
+    """
+
+    noise_name: str = eqx.field(static=True)
+    values: dict[str, Float[Array, "..."]]
+    reason: str | None = eqx.field(static=True)
+
+    def __str__(self) -> str:
+        if self.reason is not None:
+            return f"Sensitivities of {self.noise_name}: undefined ({self.reason})"
+        lines = [f"  d {self.noise_name} / d {name:<12} {np.asarray(value)}" for name, value in self.values.items()]
+        return "\n".join([f"Sensitivities of {self.noise_name}", *lines])
+
+
+def sensitivities(optimum: Optimum) -> Sensitivities:
+    r"""How the best noise changes with every leaf of the scenario, to first order.
+
+    With E the log objective and u = log noise: d u* / d theta = -E_{u theta} / E_{uu} (implicit function theorem).
+
+    Args:
+        optimum: a single result of `tune`.
+
+    Returns:
+        `Sensitivities`. They are undefined, and say why, where the best noise is not a smooth minimum inside the search
+        interval, and where a second local minimum is within 1e-4 of it: there the best noise is about to jump.
+
+    Raises:
+        ValueError: for a batch of optima.
+
+    Source: ours; the paper tunes by grid and bounded search.
+    """
+    if optimum.noise.ndim:
+        raise _check.fail("optimum", "be a single result", f"a batch of shape {optimum.noise.shape}")
+    scenario = optimum.scenario
+    name = scenario.mechanism.noise_name
+    reason = _undefined(optimum)
+    derivative = _implicit(scenario, optimum.objective)
+    keep = jnp.nan if reason else 1.0
+    values = {leaf: value * keep for leaf, value in _by_name(derivative).items() if leaf != name}
+    return Sensitivities(noise_name=name, values=values, reason=reason)
+
+
+def _undefined(optimum) -> str | None:
+    status = Status(int(optimum.status))
+    if status is not Status.INTERIOR:
+        return status.meaning
+    gaps = np.asarray(optimum.minima_log_values[1:] - optimum.minima_log_values[0])
+    if np.any(gaps < TIE):
+        other = float(optimum.minima[1:][gaps < TIE][0])
+        return f"the best noise is about to jump to {other:.4g}, which is as good"
+    return None
+
+
+@eqx.filter_jit
+def _implicit(scenario: Scenario, objective) -> Scenario:
+    place = jnp.log(scenario.mechanism.noise)
+    varied, fixed = eqx.partition(scenario, eqx.is_inexact_array)
+
+    def slope(place, varied):
+        combined = eqx.combine(varied, fixed)
+        return jax.grad(lambda u: objective.evaluate(combined.with_noise(jnp.exp(u))).log_value)(place)
+
+    curvature, mixed = jax.grad(slope, argnums=(0, 1))(place, varied)
+    return jax.tree.map(lambda m: -m / curvature * jnp.exp(place), mixed)
+
+
+def _by_name(scenario: Scenario) -> dict[str, Array]:
+    return {name: value for name, value in scenario.leaves().items() if eqx.is_array(value)}

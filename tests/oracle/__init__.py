@@ -1,0 +1,21 @@
+"""Reference values, computed without JAX and without perfjax, as JSON; `cases` reads them."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["cases"]
+
+
+def cases(file: str, kind: str) -> list[dict[str, Any]]:
+    """The cases of one kind in `<file>.json`: dicts of name, kind, inputs, value, tol (relative) and how."""
+    found = [case for case in _read(file) if case["kind"] == kind]
+    if not found:
+        raise KeyError(f"no cases of kind {kind!r} in {file}.json")
+    return found
+
+
+@functools.cache
+def _read(file: str) -> list[dict[str, Any]]:
+    return json.loads((Path(__file__).parent / f"{file}.json").read_text())["cases"]
