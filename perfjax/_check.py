@@ -108,9 +108,5 @@ def check_known(names: Iterable[str], known: Sequence[str], what: str) -> None:
 def _shown(value: object) -> str:
     if isinstance(value, jax.Array | np.ndarray | np.generic):
         flat = np.asarray(value)
-        return (
-            f"{flat[()]:g}"
-            if flat.ndim == 0 and flat.dtype.kind in "fiu"
-            else np.array2string(flat, threshold=6)
-        )
+        return f"{flat[()]:g}" if flat.ndim == 0 and flat.dtype.kind in "fiu" else np.array2string(flat, threshold=6)
     return f'"{value}"' if isinstance(value, str) else str(value)

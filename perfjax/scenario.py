@@ -87,10 +87,10 @@ class Scenario(eqx.Module):
         _check.check_known(leaves, (*own, *self.leaves()), "leaf")
         own |= {name: value for name, value in leaves.items() if name in own}
         for part in PARTS:
-            arguments = arguments(own[part])
-            changed = {name: value for name, value in leaves.items() if name in arguments and name not in own}
+            made_of = arguments(own[part])
+            changed = {name: value for name, value in leaves.items() if name in made_of and name not in own}
             if changed:
-                own[part] = type(own[part])(**(arguments | changed))
+                own[part] = type(own[part])(**(made_of | changed))
         return Scenario(**own)
 
     def leaves(self) -> dict[str, Any]:

@@ -61,11 +61,10 @@ BATCH = 64  # one shape, hence one compilation of each function for the whole fi
 
 def batched(function, first, second):
     """`function` at two broadcast arrays of any length, in batches of one shape."""
-    first, second = jnp.broadcast_arrays(*(jnp.asarray(x) for x in (first, second)))
-    columns = [jnp.pad(x.ravel(), (0, -x.size % BATCH), mode="edge") for x in (first, second)]
-    chunks = zip(*(x.reshape(-1, BATCH) for x in columns), strict=True)
-    results = [function(*chunk) for chunk in chunks]
-    return jax.tree.map(lambda *x: jnp.concatenate(x)[: first.size].reshape(first.shape), *results)
+    first, second = np.broadcast_arrays(first, second)
+    columns = (np.pad(x.ravel(), (0, -x.size % BATCH), mode="edge").reshape(-1, BATCH) for x in (first, second))
+    results = [jax.tree.map(np.asarray, function(*chunk)) for chunk in zip(*columns, strict=True)]
+    return jax.tree.map(lambda *x: np.concatenate(x)[: first.size].reshape(first.shape), *results)
 
 
 @cache
@@ -217,8 +216,8 @@ def test_classic_conversion_is_the_least_over_orders_of_the_classic_renyi_one():
 
 @pytest.mark.parametrize("conversion", ["tight", "classic"])
 def test_zcdp_inverses_recover_their_argument(conversion):
-    rho = jnp.geomspace(1e-18, 1e6, 25)[:, None]
-    delta = jnp.concatenate([jnp.geomspace(1e-300, 0.9, 20), 1 - jnp.geomspace(1e-12, 0.05, 5)])
+    rho = np.geomspace(1e-18, 1e6, 25)[:, None]
+    delta = np.concatenate([np.geomspace(1e-300, 0.9, 20), 1 - np.geomspace(1e-12, 0.05, 5)])
     epsilon = on.zcdp_epsilon(rho, delta, conversion=conversion)
     inside = np.asarray(epsilon > 0)
     assert inside.sum() > 250
@@ -252,7 +251,7 @@ def test_renyi_agrees_with_dp_accounting_at_equal_orders(mu, releases):
     accountant = rdp.RdpAccountant(ORDERS)
     accountant.compose(dp_event.GaussianDpEvent(1 / mu), releases)
     one = ac.renyi_from_rho(ORDERS, ac.rho_from_mu(mu))
-    curve = ac.compose_renyi(jnp.broadcast_to(one, (releases, ORDERS.size)))
+    curve = ac.compose_renyi(np.broadcast_to(one, (releases, ORDERS.size)))
     for delta in (1e-9, 1e-5, 1e-2):
         found = ac.renyi_epsilon(ORDERS, curve, delta)
         np.testing.assert_allclose(found, accountant.get_epsilon(delta), rtol=1e-8)
@@ -267,11 +266,11 @@ def test_renyi_agrees_with_dp_accounting_at_equal_orders(mu, releases):
 
 def test_renyi_reduces_the_orders_and_keeps_every_other_axis():
     curves = jnp.stack([ac.renyi_from_rho(ORDERS, rho) for rho in (0.01, 0.1, 1.0)])
-    delta = jnp.array([1e-6, 1e-5, 1e-4])
+    delta = np.array([1e-6, 1e-5, 1e-4])
     found = ac.renyi_epsilon(ORDERS, curves, delta)
     assert found.shape == (3,)
     alone = [ac.renyi_epsilon(ORDERS, curve, d) for curve, d in zip(curves, delta, strict=True)]
-    np.testing.assert_array_equal(found, jnp.stack(alone))
+    np.testing.assert_array_equal(found, np.stack(alone))
     assert ac.renyi_delta(ORDERS, curves, 1.0).shape == (3,)
 
 
@@ -357,7 +356,7 @@ def test_pure_rho_is_the_least_that_covers_every_order():
     needed = ac.pure_renyi(orders, epsilon) / orders
     tight = ac.pure_rho(epsilon)
     assert np.all(needed <= tight * (1 + 1e-12))
-    np.testing.assert_allclose(jnp.max(needed, -1, keepdims=True), tight, rtol=1e-6)
+    np.testing.assert_allclose(np.max(needed, -1, keepdims=True), tight, rtol=1e-6)
     classic = ac.pure_rho(epsilon, conversion="classic")
     assert np.all(tight <= classic)
     np.testing.assert_allclose(classic, epsilon**2 / 2, rtol=1e-15)
@@ -522,15 +521,15 @@ EDGES += [
 
 
 def edges_of(function):
-    return jnp.array([edge[1:] for edge in EDGES if edge[0] is function]).T
+    return np.array([edge[1:] for edge in EDGES if edge[0] is function]).T
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("function", dict.fromkeys(edge[0] for edge in EDGES), ids=str)
 def test_edges_have_their_value_and_finite_gradients(function, dtype):
     first, second, value = edges_of(function).astype(dtype)
     found, gradient = with_gradients(function)(first, second)
-    np.testing.assert_allclose(found, value, rtol=1e-5 if dtype == jnp.float32 else 1e-12)
+    np.testing.assert_allclose(found, value, rtol=1e-5 if dtype == np.float32 else 1e-12)
     assert np.all(np.isfinite(gradient))
 
 
@@ -567,14 +566,14 @@ WIDE = [0.0, 1e-12, 1e-3, 1.0, 1e3, 1e6, INF]
 WHERE_DELTA_IS = {"gaussian_epsilon": 0, "pure_epsilon": 0, "zcdp_epsilon": 1, "gaussian_mu": 1, "zcdp_rho": 1}
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", [name for name in PAIRS if name.split("_")[0] in ("gaussian", "zcdp", "pure")])
 def test_no_nan_near_the_edges(name, dtype):
     place = WHERE_DELTA_IS.get(name.split(",")[0])
     axes = [NEAR if place == i else WIDE for i in (0, 1)]
     if name == "pure_renyi":
         axes[0] = [1.0, 1.0 + 1e-6, 2.0, 1e6, INF]
-    first, second = jnp.meshgrid(*(jnp.array(x, dtype) for x in axes))
+    first, second = np.meshgrid(*(np.array(x, dtype) for x in axes))
     found, gradient = with_gradients(PAIRS[name][0])(first, second)
     assert found.dtype == dtype
     assert not np.any(np.isnan(found))
@@ -689,9 +688,9 @@ def test_arguments_broadcast():
 @each_pair
 def test_float32_agrees_with_float64(function, points):
     kept = [point for point in points if min(point) > 1e-30]
-    first, second = jnp.array(kept, jnp.float32).T
+    first, second = np.array(kept, np.float32).T
     found, (by_first, by_second) = with_gradients(function)(first, second)
-    wide, wide_gradients = with_gradients(function)(first.astype(jnp.float64), second.astype(jnp.float64))
+    wide, wide_gradients = with_gradients(function)(first.astype(np.float64), second.astype(np.float64))
     assert found.dtype == jnp.float32
     assert wide.dtype == jnp.float64
     np.testing.assert_allclose(found, wide, rtol=1e-4)

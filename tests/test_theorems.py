@@ -578,7 +578,7 @@ growths = [0.05, 0.3, 0.8, 1.0, 1.2, 2.0, 50.0, 1e6, *(1 + x for x in near_one)]
 
 
 @pytest.mark.parametrize(("dtype", "rtol"), [(jnp.float64, 1e-13), (jnp.float32, 1e-5)])
-@pytest.mark.parametrize(("first", "last"), [(1, 1), (1, 2), (1, 10), (0, 9), (1, 50), (7, 25)])
+@pytest.mark.parametrize(("first", "last"), [(1, 1), (1, 50), (0, 9), (7, 25)])
 def test_geometric_sum_for_every_growth(dtype, rtol, first, last):
     growth = np.array([c for c in growths if c**-last < 1e30 and c**-first > 1e-30], dtype)
     found = jnp.exp(th.log_geometric_sum(jnp.log(growth.astype(float)).astype(dtype), first=first, last=last))
@@ -619,8 +619,9 @@ def test_log_bound_does_not_overflow(dtype):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("rounds", [1, 50])
-def test_cumulative_bound_passes_through_growth_one(dtype, rounds):
+def test_cumulative_bound_passes_through_growth_one(dtype):
+    rounds = 50
+
     def bound(growth):
         return th.cumulative_bound(jnp.asarray(2.0, dtype), growth, rounds)
 

@@ -1,5 +1,6 @@
 """From the noise of a release to its Gaussian-DP parameter and back, with the adjacency named."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
@@ -32,8 +33,8 @@ def clipped_sensitivity(clip_radius: ArrayLike, count: ArrayLike = 1.0, *, adjac
         adjacency (replace-one).
 
     Example:
-        >>> float(clipped_sensitivity(10.0, 1000, adjacency="replace-one"))
-        0.02
+        >>> print(f"{clipped_sensitivity(10.0, 1000, adjacency='replace-one'):.3f}")
+        0.020
     """
     as_choice(adjacency, "adjacency", ("replace-one", "add-remove"))
     clip_radius, count = as_same_shape(clip_radius=clip_radius, count=count)
@@ -88,6 +89,7 @@ def noise_from_mu(mu: ArrayLike, sensitivity: ArrayLike) -> Float[Array, "..."]:
     return _ratio(in_range(sensitivity, "sensitivity", 0.0), in_range(mu, "mu", 0.0))
 
 
+@jax.jit
 def _ratio(above, below):
     unbounded = (above > 0) & ((below == 0) | jnp.isinf(above))
     ordinary = ~unbounded & (below > 0)

@@ -170,15 +170,23 @@ def _epsilon(delta, per_release, releases):
     ordinary = (delta > 0) & (delta < 1) & (per_release < jnp.inf)
     delta_, per_release_ = jnp.where(ordinary, delta, 0.5), jnp.where(ordinary, per_release, 1)
     loss, log_mass = _privacy_loss(per_release_, releases)
-    axis = delta.ndim
-    log_a = jax.lax.cumlogsumexp(log_mass + loss / 2, axis)
-    log_b = jax.lax.cumlogsumexp(log_mass - loss / 2, axis)
-    log_share = jnp.log(delta_)[..., None] - log_a
+    log_one, log_other = log_mass + loss / 2, log_mass - loss / 2
+    cumulative = partial(jax.lax.cumlogsumexp, axis=delta.ndim)
+    every = _epsilon_of_set(delta_[..., None], *map(cumulative, jax.lax.stop_gradient((log_one, log_other))))
+    # The best set of outputs, found once, carries the derivative: no scan is differentiated.
+    inside = jnp.arange(releases + 1) <= jnp.argmax(every, -1, keepdims=True)
+    log_a, log_b = (jax.nn.logsumexp(x, -1, where=inside) for x in (log_one, log_other))
+    epsilon = jnp.maximum(_epsilon_of_set(delta_, log_a, log_b), 0)
+    return jnp.where(ordinary, epsilon, jnp.where(delta == 1, 0, releases * per_release))
+
+
+def _epsilon_of_set(delta, log_a, log_b):
+    """log((A - δ)/B), or 0 where A ≤ δ."""
+    log_share = jnp.log(delta) - log_a
     reached = log_share < 0
     # log(-expm1(x)) would be as good a value, but JAX derives expm1 as expm1(x) + 1, which is 0 for small δ.
     margin = jnp.log1p(-jnp.exp(jnp.where(reached, log_share, -1)))
-    epsilon = jnp.maximum(jnp.max(jnp.where(reached, log_a - log_b + margin, 0), -1), 0)
-    return jnp.where(ordinary, epsilon, jnp.where(delta == 1, 0, releases * per_release))
+    return jnp.where(reached, log_a - log_b + margin, 0)
 
 
 def _privacy_loss(per_release, releases):
@@ -205,6 +213,7 @@ def _one_minus_exp_derivative(primals, tangents):
     return _one_minus_exp(*primals), jnp.exp(-primals[0]) * tangents[0]
 
 
+@jax.jit
 def _kullback_leibler(epsilon):
     """ε tanh(ε/2), the Rényi divergence of randomized response at order 1."""
     finite = jnp.isfinite(epsilon)
@@ -212,6 +221,7 @@ def _kullback_leibler(epsilon):
     return jnp.where(finite, epsilon_ * jnp.tanh(epsilon_ / 2), jnp.inf)
 
 
+@jax.jit
 def _log_cosh_ratio(x, step):
     """log(cosh(x + step)/cosh(x)) for x, step ≥ 0."""
     tanh = jnp.tanh(x)

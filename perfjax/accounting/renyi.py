@@ -1,5 +1,8 @@
 """Rényi differential privacy: a curve of divergences over orders, and the (ε, δ) it certifies."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
@@ -160,6 +163,7 @@ def compose_renyi(divergences: ArrayLike, *, axis: int = -2) -> Float[Array, "..
     return jnp.sum(in_range(divergences, "divergences", 0.0), axis)
 
 
+@partial(jax.jit, static_argnums=2)
 def _surcharge(orders, delta, conversion):
     """What order α adds to its divergence to give ε at δ."""
     pure, sure = jnp.isinf(orders), delta == 0

@@ -155,6 +155,7 @@ def _tight_rho(epsilon, delta):
     return jnp.where(ordinary, jnp.exp(log_rho), limit)
 
 
+@jax.jit
 def _classic_epsilon(rho, delta):
     unbounded = jnp.isinf(rho) | ((delta == 0) & (rho > 0))
     rho_ = jnp.where(unbounded, 0, rho)
@@ -164,6 +165,7 @@ def _classic_epsilon(rho, delta):
     return jnp.where(unbounded, jnp.inf, rho_ + 2 * root)
 
 
+@jax.jit
 def _classic_delta(rho, epsilon):
     ordinary = (rho > 0) & (rho < jnp.inf) & (epsilon < jnp.inf)
     rho_ = jnp.where(ordinary, rho, 1)
@@ -172,6 +174,7 @@ def _classic_delta(rho, epsilon):
     return jnp.where(ordinary, jnp.exp(-((excess / 2) ** 2) / rho_), limit)
 
 
+@jax.jit
 def _classic_rho(epsilon, delta):
     ordinary = (epsilon > 0) & (epsilon < jnp.inf) & (delta > 0) & (delta < 1)
     epsilon_, level = jnp.where(ordinary, epsilon, 1), -jnp.log(jnp.where(ordinary, delta, 0.5))

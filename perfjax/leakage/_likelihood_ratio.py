@@ -1,6 +1,7 @@
 """Leaked when a membership test on the release would find the user: log-likelihood ratio above a threshold."""
 
 import functools
+import math
 
 import equinox as eqx
 import jax
@@ -77,14 +78,15 @@ def _mixture(square, threshold, dim) -> Split:
     """E[Phi(m / 2 - tau / m)] with m^2 = square * chi2_dim: Lemma 7 averaged over the record's distance."""
     root, weight = (jnp.asarray(x, square.dtype) for x in _chi_rule(dim, str(square.dtype)))
     m = jnp.sqrt(square) * root
-    z = jnp.clip(m / 2 - threshold / m, -100, 100)  # beyond, Phi is constant and z^2 may overflow
-    return Split(leaked=weight @ ndtr(z), kept=weight @ ndtr(-z))
+    # Not ndtr: its two branches cost four times as much as erfc, which is as accurate in the tail.
+    x = jnp.clip((m / 2 - threshold / m) * math.sqrt(0.5), -100, 100)  # beyond, Phi is constant and x^2 may overflow
+    return Split(leaked=weight @ jax.lax.erfc(-x) / 2, kept=weight @ jax.lax.erfc(x) / 2)
 
 
 @functools.cache
 def _chi_rule(dim: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights for expectations over chi_dim: the trapezoid rule in log x, for dim >= 4 good to 1e-10."""
-    count, outside = (64, 1e-16) if dtype == "float64" else (32, 1e-9)
+    count, outside = (56, 1e-16) if dtype == "float64" else (32, 1e-9)
     y = np.linspace(*np.log([scipy.stats.chi2.ppf(outside, dim), scipy.stats.chi2.isf(outside**2, dim)]), count)
     log_density = dim / 2 * (y - np.log(2)) - np.exp(y) / 2 - scipy.special.gammaln(dim / 2)
     weight = np.exp(log_density) * (y[1] - y[0])

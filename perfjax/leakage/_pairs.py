@@ -55,7 +55,9 @@ def split(
 
     Without noise, and for a single user, everybody is leaked; the functions of the pairs need not know these limits.
     """
-    exposed = (population <= 1) | (noise == mechanism.no_privacy) if mechanism.needs_crowd else noise == mechanism.no_privacy
+    exposed = (
+        (population <= 1) | (noise == mechanism.no_privacy) if mechanism.needs_crowd else noise == mechanism.no_privacy
+    )
     # Double where: the limits are evaluated at harmless values, so that neither they nor their derivatives are NaN.
     population = jnp.where(population > 1, population, 2) if mechanism.needs_crowd else population
     noise = jnp.where(noise == mechanism.no_privacy, 1, noise)

@@ -200,7 +200,9 @@ def quasi_normals(dim: int, points: int) -> np.ndarray:
 
 
 def _check_radius(clip_radius):
-    radius = _check.in_range(_check.as_float(clip_radius, "clip_radius"), "clip_radius", 0, open_low=True, open_high=True)
+    radius = _check.in_range(
+        _check.as_float(clip_radius, "clip_radius"), "clip_radius", 0, open_low=True, open_high=True
+    )
     if radius.ndim:
         raise _check.fail("clip_radius", "be one number", clip_radius)
     return radius

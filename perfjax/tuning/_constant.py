@@ -156,9 +156,7 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     local = jnp.isfinite(basins.log_value) & (basins.place > log_bounds[0] + margin)
     local &= basins.place < log_bounds[1] - margin
     order = jnp.argsort(~local, stable=True)
-    minima, minima_log_values = (
-        jnp.where(local, x, jnp.nan)[order] for x in (jnp.exp(basins.place), basins.log_value)
-    )
+    minima, minima_log_values = (jnp.where(local, x, jnp.nan)[order] for x in (jnp.exp(basins.place), basins.log_value))
     return Optimum(
         scenario=tuned,
         objective=objective,
@@ -230,7 +228,10 @@ def _feasible_interval(feasible, objective_at, constraint, places, values, allow
 def _basins(objective_at, places, values, low, high) -> _Basin:
     """The local minima of the scan, each refined, best first."""
     padded = jnp.pad(values, 1, constant_values=jnp.inf)
-    is_minimum = jnp.isfinite(values) & (values < padded[:-2]) & (values <= padded[2:])
+    # On a plateau rounding makes minima of its own: a dip must be deeper than that on one side at least.
+    rounding = 16 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values))
+    deep = jnp.maximum(padded[:-2], padded[2:]) - values > rounding
+    is_minimum = jnp.isfinite(values) & (values < padded[:-2]) & (values <= padded[2:]) & deep
     found, index = jax.lax.top_k(jnp.where(is_minimum, -values, -jnp.inf), BASINS)
     left = jnp.maximum(places[jnp.maximum(index - 1, 0)], low)
     right = jnp.minimum(places[jnp.minimum(index + 1, SCAN - 1)], high)
@@ -243,11 +244,10 @@ def _basins(objective_at, places, values, low, high) -> _Basin:
 def _descend(objective_at, place, log_value, low, high) -> _Basin:
     """Secant steps by optax from the scan's best point of a basin, kept inside a bracket of the gradient's sign."""
     optimizer = optax.lbfgs(1.0, memory_size=1, linesearch=None)
-    slope = jax.value_and_grad(objective_at)
 
     def step(i, state):
         basin, x, memory = state
-        value, gradient = slope(x)
+        value, gradient = _slope(objective_at, x)
         gradient = jnp.where(jnp.isfinite(gradient), gradient, 0)
         better = value <= basin.log_value
         basin = _Basin(
@@ -271,11 +271,16 @@ def _descend(objective_at, place, log_value, low, high) -> _Basin:
     return basin
 
 
+def _slope(objective_at, place):
+    """Value and derivative, forward: reverse mode would store every release for the sake of one number."""
+    return jax.jvp(objective_at, (place,), (jnp.ones_like(place),))
+
+
 def _certificate(objective_at, best):
     """Whether the gradient changes sign around the minimum, and whether it jumps there instead of passing through 0."""
     near = jnp.finfo(best.place.dtype).eps ** 0.4
     offsets = near * jnp.asarray([-8, -1, 1, 8], best.place.dtype)
-    slopes = jax.vmap(jax.grad(objective_at))(best.place + offsets)
+    slopes = jax.vmap(lambda x: _slope(objective_at, x)[1])(best.place + offsets)
     jump, far_jump = slopes[2] - slopes[1], slopes[3] - slopes[0]
     changes = (slopes[1] <= 0) & (slopes[2] >= 0)
     # Through a smooth minimum the slope gains in proportion to the distance, 8 times as much; across a kink at once.
