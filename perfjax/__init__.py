@@ -1,6 +1,7 @@
 """How much noise should a repeated release add, when leaking someone's data makes them leave?"""
 
 from perfjax import accounting as accounting
+from perfjax import files as files
 from perfjax import leakage as leakage
 from perfjax import mechanisms as mechanisms
 from perfjax import objectives as objectives
@@ -24,6 +25,7 @@ from perfjax.trajectory import Trajectory as Trajectory
 from perfjax.tuning import Optimum as Optimum
 from perfjax.tuning import Sensitivities as Sensitivities
 from perfjax.tuning import Status as Status
+from perfjax.tuning import regret as regret
 from perfjax.tuning import sensitivities as sensitivities
 from perfjax.tuning import tune as tune
 

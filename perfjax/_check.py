@@ -1,4 +1,4 @@
-"""The check layer: every number that enters perfjax becomes a typed array, or one clear line says what is wrong with it.
+"""The check layer: every number that enters becomes a typed array, or one clear line says what is wrong with it.
 
 A message has one form, whatever the argument: ``Argument `leave` must lie in [0, 1], but is 1.2.``
 """
@@ -67,7 +67,7 @@ def in_range(
     """
     above = (lambda x: x > low) if open_low else (lambda x: x >= low)
     below = (lambda x: x < high) if open_high else (lambda x: x <= high)
-    interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high or math.isinf(high) else ']'}"
+    interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     requirement = f"lie in {interval}"
     if isinstance(value, jax.core.Tracer):
         outside = ~(above(value) & below(value))

@@ -3,8 +3,8 @@
 A leak probability of the Gaussian mechanism is P(Q > t) for a quadratic form Q of independent normals. Its moment
 generating function is elementary, so P(Q > t) is a Bromwich integral of an elementary function. Bent into a hyperbola
 through the saddle point, the integrand falls off so fast that the trapezoid rule needs 25 to 60 points for 1e-10
-*relative* accuracy, in both tails, with no special function, no series and no kink. The obvious alternative, a noncentral
-chi-square distribution function inside a quadrature over the data, has all three.
+*relative* accuracy, in both tails, with no special function, no series and no kink. The obvious alternative, a
+noncentral chi-square distribution function inside a quadrature over the data, has all three.
 """
 
 import functools

@@ -129,6 +129,15 @@ def test_gaussian_delta_is_exact_to_relative_precision(mu):
     np.testing.assert_array_less(error, 5e-14 + unavoidable)
 
 
+@pytest.mark.parametrize(("dtype", "hole"), [(np.float32, 13.05), (np.float64, 37.54)])
+def test_gaussian_delta_has_no_hole_where_jax_erfcx_has_one(dtype, hole):
+    mu = np.linspace(hole - 0.2, hole + 0.2, 40).astype(dtype) - 1
+    epsilon = mu * (mu / 2 + 1)  # so that the second term is M(mu + 1) of the Mills ratio
+    expected = [exact_delta(float(e), float(m)) for e, m in zip(epsilon, mu, strict=True)]
+    tolerance = 100 * np.finfo(dtype).eps  # rounding ε/μ, about 7 or 20, to which δ answers 1.5-fold
+    np.testing.assert_allclose(on.gaussian_delta(epsilon, mu), expected, rtol=tolerance)
+
+
 def test_gaussian_delta_reaches_1e_300():
     expected = exact_delta(18.3, 0.5)
     assert 1e-300 < expected < 1e-285

@@ -1,7 +1,7 @@
 """Leakage rules: who counts as leaked by a release, and how probable that is.
 
-A rule is a small module of parameters. What it means for a mechanism is one function per (mechanism, rule) pair, kept in
-the file of the rule; `leak_probability` looks the pair up. A new pair adds one function and touches nothing else.
+A rule is a small module of parameters. What it means for a mechanism is one function per (mechanism, rule) pair, kept
+in the file of the rule; `leak_probability` looks the pair up. A new pair adds one function and touches nothing else.
 """
 
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove as LikelihoodRatioAbove

@@ -37,8 +37,8 @@ class LikelihoodRatioAbove(AbstractLeakage):
         threshold: tau, in nats, above 0.
         outside: "shared" or "recomputed".
 
-    Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 4.2, equation 8; "recomputed" is
-        what its simulations do and its text does not say.
+    Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 4.2, equation 8; "recomputed"
+        is what its simulations do and its text does not say.
     """
 
     threshold: Float[Array, "..."]

@@ -18,7 +18,7 @@ class AbstractLeakage(eqx.Module):
 
 
 class Split(NamedTuple):
-    """How a release splits the users: P(leaked), and P(not leaked), which is kept apart from 1 - P(leaked) for its tail."""
+    """How a release splits the users: P(leaked) and P(not leaked), each accurate where it is tiny."""
 
     leaked: Float[Array, "..."]
     kept: Float[Array, "..."]

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import equinox as eqx
-
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, xlog1py, xlogy
@@ -29,7 +28,7 @@ class RandomizedResponse(AbstractMechanism):
 
     Attributes:
         epsilon: the local budget, above 0; infinite means no privacy. One value, or one per release.
-        mean: mu, one number in [0, 1], or the two ends of an interval in which every release draws its own mu uniformly.
+        mean: mu, one number in [0, 1], or the two ends of an interval in which every release draws its own mu.
         clip_estimate: whether the estimate is clipped to [0, 1]. Then the error has no closed form: it is summed over
             all counts up to 64 users (interpolated between whole numbers), and beyond that the count is taken as
             normal, which is within 0.2 % of the sum.

@@ -1,0 +1,288 @@
+"""The command line: parse, call one public function, print or save. Bad input is one line on stderr and exit code 2."""
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["app", "main"]
+
+DELTA = 1e-6  # of the (epsilon, delta) budgets printed
+
+app = typer.Typer(
+    help="How much noise should a repeated release add, when leaking someone's data makes them leave?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+scenario_app = typer.Typer(help="Show or start a scenario file.", no_args_is_help=True)
+app.add_typer(scenario_app, name="scenario")
+
+
+class Dtype(StrEnum):
+    """Floating-point precision of a run."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+
+class ObjectiveName(StrEnum):
+    """What to minimise."""
+
+    cumulative_error = "cumulative-error"
+    final_error = "final-error"
+    cumulative_bound = "cumulative-bound"
+
+
+ScenarioFile = Annotated[Path | None, typer.Argument(help="Scenario file (TOML).", show_default=False)]
+PresetName = Annotated[str | None, typer.Option("--preset", help="A scenario that ships with perfjax.")]
+Leave = Annotated[float | None, typer.Option(help="Probability q that a leaked user leaves.")]
+Recruit = Annotated[float | None, typer.Option(help="Probability r that a user recruits another.")]
+Threshold = Annotated[float | None, typer.Option(help="Log-likelihood ratio above which a user is leaked.")]
+Precision = Annotated[Dtype, typer.Option("--dtype", help="Floating-point precision.")]
+
+
+def main() -> None:
+    """Entry point of the command `perfjax`."""
+    try:
+        app()
+    except (ValueError, OSError) as error:
+        print(f"perfjax: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@app.command()
+def tune(
+    scenario: ScenarioFile = None,
+    preset: PresetName = None,
+    leave: Leave = None,
+    recruit: Recruit = None,
+    threshold: Threshold = None,
+    objective: Annotated[ObjectiveName, typer.Option(help="What to minimise.")] = ObjectiveName.cumulative_error,
+    constraint: Annotated[str | None, typer.Option(help="growth or theorem-2: the population must not shrink.")] = None,
+    at_epsilon: Annotated[float | None, typer.Option(help="Local budget per release you are bound to.")] = None,
+    delta: Annotated[float | None, typer.Option(help="delta of --at-epsilon (a mean only).")] = None,
+    at_rho: Annotated[float | None, typer.Option(help="The same as a zCDP budget (a mean only).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Also save a picture.")] = None,
+    dtype: Precision = Dtype.float64,
+) -> None:
+    """Find the best constant noise, whether privacy pays, and by how much."""
+    pj = _library(dtype)
+    chosen = _scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
+    goals = {
+        ObjectiveName.cumulative_error: pj.CumulativeError,
+        ObjectiveName.final_error: pj.FinalError,
+        ObjectiveName.cumulative_bound: pj.CumulativeBound,
+    }
+    bound_to = _noise_of_budget(pj, chosen, at_epsilon, delta, at_rho)
+    optimum = pj.tune(chosen, goals[objective](), constraint=constraint)
+    report = _report(pj, optimum, bound_to)
+    if plot is not None:
+        _save_picture(optimum, plot)
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print_report(report)
+        if plot is not None:
+            print(f"Picture saved to {plot}.")
+
+
+@scenario_app.command()
+def show(scenario: ScenarioFile = None, preset: PresetName = None) -> None:
+    """Print a scenario file, or a preset with its sources; check it on the way."""
+    pj = _library(Dtype.float64)
+    _scenario(pj, scenario, preset)
+    print(scenario.read_text(encoding="utf-8") if scenario else pj.files.preset_text(preset or DEFAULT_PRESET), end="")
+
+
+@scenario_app.command()
+def new(
+    path: Annotated[Path, typer.Argument(help="The file to write.")],
+    preset: Annotated[str, typer.Option(help="What to start from.")] = "mean-estimation",
+    force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
+) -> None:
+    """Start a scenario file from a preset."""
+    pj = _library(Dtype.float64)
+    pj.preset(preset)
+    with open(path, "w" if force else "x", encoding="utf-8") as file:
+        file.write(pj.files.preset_text(preset))
+    print(f"Wrote {path}. Edit it, then: perfjax tune {path}")
+
+
+DEFAULT_PRESET = "mean-estimation"
+
+
+def _library(dtype: Dtype):
+    """perfjax, imported only when a command runs, in the precision asked for."""
+    import jax
+
+    jax.config.update("jax_enable_x64", dtype is Dtype.float64)
+    import perfjax
+
+    return perfjax
+
+
+def _scenario(pj, path: Path | None, preset: str | None, **leaves: float | None):
+    if path is not None and preset is not None:
+        raise ValueError("Give a scenario file or --preset, not both.")
+    scenario = pj.load_scenario(path) if path is not None else pj.preset(preset or DEFAULT_PRESET)
+    given = {name: value for name, value in leaves.items() if value is not None}
+    return scenario.replace(**given) if given else scenario
+
+
+def _noise_of_budget(pj, scenario, epsilon, delta, rho):
+    """The noise that meets the budget asked for, or None."""
+    if epsilon is None and rho is None:
+        if delta is not None:
+            raise ValueError("Give --delta together with --at-epsilon.")
+        return None
+    if isinstance(scenario.mechanism, pj.RandomizedResponse):
+        if epsilon is None or delta is not None:
+            raise ValueError("Randomized response has a pure budget: give --at-epsilon alone.")
+        return scenario.mechanism.check_noise(epsilon)
+    if scenario.mechanism.clip_radius is None:
+        raise ValueError("Without `clip_radius` a mean has no privacy budget.")
+    made = pj.GaussianMean.from_budget(
+        clip_radius=scenario.mechanism.clip_radius,
+        dim=scenario.mechanism.dim,
+        rho=rho,
+        epsilon=epsilon,
+        delta=DELTA if epsilon is not None and delta is None else delta,
+    )
+    return made.noise_scale
+
+
+def _report(pj, optimum, bound_to) -> dict[str, Any]:
+    scenario = optimum.scenario
+    report = {
+        "scenario": pj.files.to_toml(scenario),
+        "objective": type(optimum.objective).__name__,
+        "status": pj.Status(int(optimum.status)).meaning,
+        "noise_name": scenario.mechanism.noise_name,
+        "privacy_pays": bool(optimum.privacy_pays),
+        "regime": str(optimum.regime),
+        "local_minima": [float(x) for x in optimum.minima if x == x],
+        "best": _column(pj, optimum, optimum.noise),
+        "no_privacy": _column(pj, optimum, scenario.mechanism.no_privacy),
+    }
+    if bound_to is not None:
+        report["your_budget"] = _column(pj, optimum, bound_to)
+    if pj.Status(int(optimum.status)) is not pj.Status.INFEASIBLE:
+        report["regret"] = _regrets(pj, optimum)
+    return report
+
+
+def _column(pj, optimum, noise) -> dict[str, float]:
+    """What one noise gives: error, population and budgets."""
+    if noise != noise:
+        return {}
+    name = optimum.scenario.mechanism.noise_name
+    scenario = optimum.scenario.replace(**{name: noise})
+    value, path = optimum.objective(scenario), pj.mean_field(scenario)
+    column = {
+        "noise": float(scenario.mechanism.noise),
+        "error": float(value),
+        "ratio_to_no_privacy": float(value / optimum.value_without_privacy),
+        "last_population": float(path.population[-1]),
+    }
+    releases = scenario.mechanism.privacy(path.population, scenario.mechanism.noise + 0 * path.population)
+    for scope in ("local", "central"):
+        budget = getattr(releases, scope)
+        if budget is None:
+            continue
+        first = type(budget)(*(getattr(budget, field)[0] for field in budget.__dataclass_fields__))
+        for which, one in (("per_release", first), ("all_releases", budget.composed())):
+            column |= {f"{scope}_{which}_{unit}": value for unit, value in _currencies(one).items()}
+    return column
+
+
+def _currencies(budget) -> dict[str, float]:
+    units = {"rho": float(budget.rho), "epsilon": float(budget.epsilon(DELTA))}
+    return units | ({"mu": float(budget.mu)} if hasattr(budget, "mu") else {})
+
+
+def _regrets(pj, optimum) -> dict[str, dict[str, float]]:
+    """Relative regret of the best noise if a leaf is 20 % below or above what was assumed."""
+    leaves = optimum.scenario.leaves()
+    regrets = {}
+    for name in ("leave", "recruit", "threshold"):
+        if name not in leaves:
+            continue
+        limit = float("inf") if name == "threshold" else 1.0
+        truths = {sign: min(float(leaves[name]) * factor, limit) for sign, factor in (("-20 %", 0.8), ("+20 %", 1.2))}
+        regrets[name] = {
+            sign: float(pj.regret(optimum, optimum.scenario.replace(**{name: truth}))) for sign, truth in truths.items()
+        }
+    return regrets
+
+
+ROWS = (
+    ("noise", "noise"),
+    ("error", "error"),
+    ("error / error without privacy", "ratio_to_no_privacy"),
+    ("population at the last release", "last_population"),
+    ("local budget of a release: rho", "local_per_release_rho"),
+    ("    mu", "local_per_release_mu"),
+    (f"    epsilon at delta = {DELTA:g}", "local_per_release_epsilon"),
+    ("local budget of all releases: rho", "local_all_releases_rho"),
+    ("    mu", "local_all_releases_mu"),
+    (f"    epsilon at delta = {DELTA:g}", "local_all_releases_epsilon"),
+    ("central budget of release 0: rho", "central_per_release_rho"),
+    ("    mu", "central_per_release_mu"),
+    (f"    epsilon at delta = {DELTA:g}", "central_per_release_epsilon"),
+    ("central budget of all releases: rho", "central_all_releases_rho"),
+    (f"    epsilon at delta = {DELTA:g}", "central_all_releases_epsilon"),
+)
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    console = Console()
+    columns = {"best": "best", "your_budget": "your budget", "no_privacy": "no privacy"}
+    shown = [name for name in columns if report.get(name)]
+    table = Table(title=f"{report['objective']}, {report['noise_name']}: {report['status']}", title_justify="left")
+    table.add_column("")
+    for name in shown:
+        table.add_column(columns[name], justify="right")
+    for label, key in ROWS:
+        if any(key in report[name] for name in shown):
+            table.add_row(label, *(f"{report[name][key]:.6g}" if key in report[name] else "" for name in shown))
+    console.print(table)
+    for line in _verdict(report):
+        console.print(line, highlight=False)
+
+
+def _verdict(report: dict[str, Any]) -> list[str]:
+    if not report["best"]:
+        return [f"No best noise: {report['status']}."]
+    ratio = report["best"]["ratio_to_no_privacy"]
+    pays = (
+        f"Privacy pays: the best noise has {ratio:.3g} times the error of no privacy."
+        if report["privacy_pays"]
+        else "Privacy does not pay: no noise beats no privacy."
+    )
+    lines = [pays, f"At release 0 the population is in {report['regime']}."]
+    if len(report["local_minima"]) > 1:
+        listed = ", ".join(f"{x:.4g}" for x in report["local_minima"])
+        lines.append(f"Local minima: {listed}.")
+    if "your_budget" in report:
+        cost = report["your_budget"]["error"] / report["best"]["error"] - 1
+        lines.append(f"Your budget costs {cost:.1%} more error than the best noise.")
+    if report["regret"]:
+        parts = [f"{name} {sign}: {value:.2%}" for name, row in report["regret"].items() for sign, value in row.items()]
+        lines.append("Regret if the truth is off: " + "; ".join(parts) + ".")
+    return lines
+
+
+def _save_picture(optimum, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from perfjax.plots import plot_optimum
+
+    plot_optimum(optimum).savefig(path, dpi=150)
