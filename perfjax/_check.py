@@ -3,6 +3,7 @@
 A message has one form, whatever the argument: ``Argument `leave` must lie in [0, 1], but is 1.2.``
 """
 
+import contextlib
 import difflib
 import functools
 import math
@@ -12,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, DTypeLike, Float, PyTree
 
 __all__ = ["as_choice", "as_count", "as_float", "check_known", "fail", "in_range", "is_known", "one_dtype"]
 
@@ -27,14 +28,16 @@ def as_float(value: ArrayLike, name: str) -> Float[Array, "..."]:
 
     A Python number, an int array or a bool array takes JAX's default float dtype; a float array keeps its own.
     """
+    # A number known now stays known under jit, where jnp.asarray would trace it and every later check with it.
+    known = is_known(*jax.tree.leaves(value))
     try:
-        array = jnp.asarray(value)
+        with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
+            array = jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise fail(name, "be a number or an array of numbers", value) from error
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise fail(name, "be real", value)
-    dtype = array.dtype if jnp.issubdtype(array.dtype, jnp.floating) else jnp.result_type(float)
-    return jax.lax.convert_element_type(array, dtype)
+    return _cast(array, array.dtype if jnp.issubdtype(array.dtype, jnp.floating) else jnp.result_type(float))
 
 
 def as_count(value: int, name: str, *, low: int) -> int:
@@ -88,7 +91,12 @@ def one_dtype(tree: PyTree) -> PyTree:
     """`tree` with all of its float arrays in the widest dtype among them."""
     dtypes = [x.dtype for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
     widest = functools.reduce(jnp.promote_types, dtypes)
-    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, widest) if eqx.is_inexact_array(x) else x, tree)
+    return jax.tree.map(lambda x: _cast(x, widest) if eqx.is_inexact_array(x) else x, tree)
+
+
+def _cast(array: Array, dtype: DTypeLike) -> Float[Array, "..."]:
+    with jax.ensure_compile_time_eval() if is_known(array) else contextlib.nullcontext():
+        return jax.lax.convert_element_type(array, dtype)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from perfjax import _check
@@ -53,8 +54,8 @@ class Participation(eqx.Module):
         self.floor = _check.in_range(_check.as_float(floor, "floor"), "floor", 0)
         self.cap = _check.in_range(_check.as_float(cap, "cap"), "cap", 1)
         self.recruiters = _check.as_choice(recruiters, "recruiters", ("spared", "everyone"))
-        if _check.is_known(self.floor, self.cap) and jnp.any(self.floor > self.cap):
-            raise _check.fail("floor", f"be at most `cap` ({self.cap:g})", self.floor)
+        if _check.is_known(self.floor, self.cap) and np.any(np.asarray(self.floor) > np.asarray(self.cap)):
+            raise _check.fail("floor", f"be at most `cap` ({np.min(self.cap):g})", self.floor)
 
     def growth(self, split: Split) -> Float[Array, "..."]:
         """C, the expected factor by which one release multiplies the population before floor and cap."""

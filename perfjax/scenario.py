@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, ArrayLike, DTypeLike, Float
 
 from perfjax import _check
@@ -74,8 +75,8 @@ class Scenario(eqx.Module):
             requirement = f"be one value or {self.rounds + 1} of them, one per release (`rounds` + 1)"
             raise _check.fail(self.mechanism.noise_name, requirement, f"of shape {noise.shape}")
         cap = self.participation.cap
-        if _check.is_known(self.population, cap) and (self.population > cap).any():
-            raise _check.fail("population", f"be at most `cap` ({cap.max():g})", self.population)
+        if _check.is_known(self.population, cap) and np.any(np.asarray(self.population) > np.asarray(cap)):
+            raise _check.fail("population", f"be at most `cap` ({np.min(cap):g})", self.population)
 
     def replace(self, **leaves: Any) -> "Scenario":
         """A scenario with some leaves (of any part, by name) or whole parts replaced, and everything checked again.

@@ -52,7 +52,7 @@ class RandomizedResponse(AbstractMechanism):
         mean = _check.in_range(_check.as_float(mean, "mean"), "mean", 0, 1)
         if mean.shape not in ((), (2,)):
             raise _check.fail("mean", "be one number or the two ends of an interval", mean)
-        if mean.shape == (2,) and _check.is_known(mean) and mean[0] > mean[1]:
+        if mean.shape == (2,) and _check.is_known(mean) and np.greater(*np.asarray(mean)):
             raise _check.fail("mean", "have its lower end first", mean)
         self.epsilon, self.mean = _check.one_dtype((self.check_noise(epsilon), mean))
         self.clip_estimate = bool(clip_estimate)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Float, Key
 
@@ -88,7 +89,7 @@ def _log_bounds(bounds, scenario):
     low, high = (_check.as_float(x, "bounds").astype(dtype) for x in (low, high))
     for x in (low, high):
         _check.in_range(x, "bounds", 0, open_low=True, open_high=True)
-    if _check.is_known(low, high) and not (low < high):
+    if _check.is_known(low, high) and not np.less(low, high):
         raise _check.fail("bounds", "have the lower end first", f"({low:g}, {high:g})")
     return jnp.log(low), jnp.log(high)
 
