@@ -5,6 +5,7 @@
 
 import itertools
 import math
+import re
 from functools import cache, partial
 
 import jax
@@ -534,7 +535,9 @@ def edges_of(function):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("function", dict.fromkeys(edge[0] for edge in EDGES), ids=str)
+@pytest.mark.parametrize(
+    "function", dict.fromkeys(edge[0] for edge in EDGES), ids=lambda f: re.sub(" at 0x\\w+", "", str(f))
+)
 def test_edges_have_their_value_and_finite_gradients(function, dtype):
     first, second, value = edges_of(function).astype(dtype)
     found, gradient = with_gradients(function)(first, second)
