@@ -8,6 +8,7 @@ import difflib
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, PyTree
 
-__all__ = ["as_choice", "as_count", "as_float", "check_known", "fail", "in_range", "is_known", "one_dtype"]
+__all__ = ["as_choice", "as_count", "as_float", "as_floats", "check_known", "fail", "in_range", "is_known", "one_dtype"]
 
 
 def fail(name: str, requirement: str, value: object) -> ValueError:
@@ -38,6 +39,19 @@ def as_float(value: ArrayLike, name: str) -> Float[Array, "..."]:
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise fail(name, "be real", value)
     return _cast(array, array.dtype if jnp.issubdtype(array.dtype, jnp.floating) else jnp.result_type(float))
+
+
+def as_floats(**named: ArrayLike) -> list[Float[Array, "..."]]:
+    """The named values as float arrays of one dtype, the widest that a strongly typed one among them has.
+
+    Python numbers and weakly typed arrays follow the others: converted one by one, 0.5 would become a float64 array
+    under x64 and widen a float32 call (or fail it, under strict promotion).
+    """
+    arrays = [as_float(value, name) for name, value in named.items()]
+    strong = [x.dtype for x in named.values() if hasattr(x, "dtype") and not getattr(x, "weak_type", False)]
+    strong = [dtype for dtype in strong if jnp.issubdtype(dtype, jnp.floating)]
+    dtype = functools.reduce(jnp.promote_types, strong) if strong else jnp.result_type(float)
+    return [_cast(array, dtype) for array in arrays]
 
 
 def as_count(value: int, name: str, *, low: int) -> int:
@@ -82,7 +96,7 @@ def in_range(
     return value
 
 
-def is_known(*values: Array) -> bool:
+def is_known(*values: Any) -> bool:
     """Whether all values are known now, that is, none is traced."""
     return not any(isinstance(value, jax.core.Tracer) for value in values)
 

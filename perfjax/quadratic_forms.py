@@ -57,20 +57,20 @@ class QuadraticForm(eqx.Module):
         """kappa(s) at real or complex s off the cuts that the real axis carries beyond the singularities."""
         half, a, b, c = (self._column(x, s) for x in self._terms())
         departure = -s * (a + b * s)
-        return jnp.sum(c * s * s / (1 + departure) - half * jnp.log1p(departure), axis=0)
+        return jnp.sum(c * s * (s / (1 + departure)) - half * jnp.log1p(departure), axis=0)
 
     def slope(self, s: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """kappa'(s) at real s between the singularities."""
         half, a, b, c = (self._column(x, s) for x in self._terms())
         d = 1 - s * (a + b * s)
-        return jnp.sum(half * (a + 2 * b * s) / d + c * s * (2 - a * s) / d**2, axis=0)
+        return jnp.sum(half * (a + 2 * b * s) / d + c * (s / d) * ((2 - a * s) / d), axis=0)
 
     def curvature(self, s: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """kappa''(s) at real s between the singularities."""
         half, a, b, c = (self._column(x, s) for x in self._terms())
         d = 1 - s * (a + b * s)
         central = half * (((a + 2 * b * s) / d) ** 2 + 2 * b / d)
-        return jnp.sum(central + 2 * c * (1 + b * s * s * (3 - a * s)) / d**3, axis=0)
+        return jnp.sum(central + 2 * c / d**3, axis=0)
 
     def singularities(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The roots of the D_i nearest to 0 from below and from above; infinite where there is none."""
@@ -92,6 +92,15 @@ class QuadraticForm(eqx.Module):
             `Tails`. Relative error below 1e-9 in float64 (1e-7 for a form in one dimension) and 1e-4 in float32; their
             derivatives have the same accuracy. A probability that underflows is 0.
         """
+        scale = jax.lax.stop_gradient(self._scale())
+        terms = self.linear / scale, self.quadratic / scale / scale, self.shift / scale / scale
+        return QuadraticForm(*terms, self.multiplicity, self.one_sided)._tails(t / scale)
+
+    def _scale(self):
+        """The size of Q, in whose units no square below overflows."""
+        return jnp.max(jnp.maximum(jnp.abs(self.linear), jnp.sqrt(jnp.maximum(self.quadratic, self.shift))))
+
+    def _tails(self, t):
         right = t > jnp.sum(self._terms()[0] * self.linear)
         saddle, width = jax.lax.stop_gradient(self._saddle(t, right))
         integral = self._integral(t, saddle, width)
@@ -114,23 +123,30 @@ class QuadraticForm(eqx.Module):
     def _saddle(self, t, right):
         """Where exp(kappa(s) - s t) / |s| is least to the right (or left) of 0, and the width of the pass there."""
         low, high = self.singularities()
-        edge = jnp.where(right, high, low)
-        finite = jnp.where(jnp.isinf(edge), 0, edge)
-        unit = jnp.sign(edge) / jnp.sum(self._terms()[0] * jnp.abs(self.linear))
-
-        def place(y):
-            return jnp.where(jnp.isinf(edge), unit * y / (1 - y), finite * y)
+        edge = jnp.abs(jnp.where(right, high, low))
+        side = jnp.where(right, 1, -1).astype(t.dtype)
+        # Nearer to 0 than `inner` the slope can't make up for 1/s: the curvature is at most 8 times that at 0 there.
+        inner = jnp.minimum(edge / 2, 1 / (3 * jnp.sqrt(self.curvature(jnp.zeros_like(t)))))
+        outer = jnp.where(jnp.isinf(edge), self._farthest(t), edge)
 
         def halve(_, bracket):
+            # In log s: with one term far larger than 1 the saddle may be a millionth of the way to the edge, or at it.
             inner, outer = bracket
-            y = (inner + outer) / 2
-            s = place(y)
-            rising = (self.slope(s) - t - 1 / s > 0) == right
-            return jnp.where(rising, inner, y), jnp.where(rising, y, outer)
+            middle = jnp.sqrt(inner * outer)
+            s = side * middle
+            beyond = (self.slope(s) - t - 1 / s > 0) == right
+            return jnp.where(beyond, inner, middle), jnp.where(beyond, middle, outer)
 
-        inner, outer = jax.lax.fori_loop(0, SADDLE_STEPS, halve, (jnp.zeros_like(t), jnp.ones_like(t)))
-        s = place((inner + outer) / 2)
+        inner, outer = jax.lax.fori_loop(0, SADDLE_STEPS, halve, (inner, outer))
+        s = side * jnp.sqrt(inner * outer)
         return s, 1.6 / jnp.sqrt(self.curvature(s) + 1 / s**2)
+
+    def _farthest(self, t):
+        """How far left of 0 the saddle of a one-sided form can lie, from t + bound = slope - 1/s and its bounds."""
+        half, a, _, c = self._terms()
+        a = jnp.where(a > 0, a, 1)
+        room = jnp.maximum(t + jnp.sum(c / a), jnp.finfo(t.dtype).tiny)
+        return (1 + jnp.sum(half + c / (4 * a * a))) / room
 
     def _integral(self, t, saddle, width):
         path, step = _hyperbola(self._decay(), self.one_sided, str(t.dtype))

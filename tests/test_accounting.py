@@ -530,6 +530,11 @@ EDGES += [
 ]
 
 
+def stable_name(function):
+    """A name without the address in memory: test workers must agree on it."""
+    return re.sub(r" at 0x\w+", "", str(function))
+
+
 def edges_of(function):
     return np.array([edge[1:] for edge in EDGES if edge[0] is function]).T
 

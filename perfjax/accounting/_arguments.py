@@ -1,22 +1,11 @@
-"""Arguments that meet in one formula: one dtype for all, and one shape where the formula is elementwise."""
+"""Arguments that meet in one elementwise formula: one dtype and one shape for all."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import as_float
+from perfjax._check import as_floats
 
-__all__ = ["as_floats", "as_same_shape"]
-
-
-def as_floats(**values: ArrayLike) -> list[Float[Array, "..."]]:
-    """The values as arrays of one floating-point dtype, the widest; Python numbers follow the arrays."""
-    arrays = {name: as_float(value, name) for name, value in values.items()}
-    with jax.numpy_dtype_promotion("standard"):
-        dtype = jnp.result_type(*values.values())
-    if not jnp.issubdtype(dtype, jnp.floating):
-        dtype = jnp.result_type(float)
-    return [jax.lax.convert_element_type(array, dtype) for array in arrays.values()]
+__all__ = ["as_same_shape"]
 
 
 def as_same_shape(**values: ArrayLike) -> list[Float[Array, "..."]]:

@@ -8,8 +8,8 @@ import numpy as np
 from jax.scipy.special import erf, erfinv, ndtr, ndtri
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import in_range
-from perfjax.accounting._arguments import as_floats, as_same_shape
+from perfjax._check import as_floats, in_range
+from perfjax.accounting._arguments import as_same_shape
 from perfjax.accounting._roots import increasing_root
 
 __all__ = [

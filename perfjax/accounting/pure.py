@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 from scipy.special import gammaln
 
-from perfjax._check import as_choice, as_count, in_range
-from perfjax.accounting._arguments import as_floats, as_same_shape
+from perfjax._check import as_choice, as_count, as_floats, in_range
+from perfjax.accounting._arguments import as_same_shape
 
 __all__ = ["compose_basic", "pure_delta", "pure_epsilon", "pure_renyi", "pure_rho"]
 

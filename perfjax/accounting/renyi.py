@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import as_choice, in_range
-from perfjax.accounting._arguments import as_floats, as_same_shape
+from perfjax._check import as_choice, as_floats, in_range
+from perfjax.accounting._arguments import as_same_shape
 from perfjax.accounting.zcdp import CONVERSIONS
 
 __all__ = ["compose_renyi", "renyi_delta", "renyi_divergence", "renyi_epsilon", "renyi_from_rho"]

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import as_choice, in_range
-from perfjax.accounting._arguments import as_floats, as_same_shape
+from perfjax._check import as_choice, as_floats, in_range
+from perfjax.accounting._arguments import as_same_shape
 from perfjax.accounting._roots import increasing_root
 
 __all__ = ["CONVERSIONS", "compose_rho", "zcdp_delta", "zcdp_epsilon", "zcdp_rho"]

@@ -1,12 +1,11 @@
 """What the closed forms ask of their arguments: one floating dtype, and one range per name."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import as_choice, as_float, in_range
+from perfjax._check import as_choice, as_floats, in_range
 
-__all__ = ["arguments", "checked", "net_leave", "per_user", "same_dtype"]
+__all__ = ["arguments", "checked", "net_leave", "per_user"]
 
 _INFINITY = float("inf")
 _UNIT = {"low": 0.0, "high": 1.0}
@@ -44,23 +43,9 @@ _RANGES = {
 }
 
 
-def same_dtype(**named: ArrayLike) -> tuple[Float[Array, "..."], ...]:
-    """The named arguments as float arrays of one dtype, the widest that a strongly typed one among them has.
-
-    Python numbers and weakly typed arrays follow the others: converted one by one, 0.5 would become a float64
-    array under x64 and widen a float32 call (or fail it, under strict promotion).
-    """
-    arrays = [as_float(value, name) for name, value in named.items()]
-    raw = [jnp.asarray(value) for value in named.values()]
-    strong = [x.dtype for x in raw if jnp.issubdtype(x.dtype, jnp.floating) and not x.weak_type]
-    with jax.numpy_dtype_promotion("standard"):
-        dtype = jnp.result_type(*strong) if strong else jnp.result_type(float)
-    return tuple(jax.lax.convert_element_type(array, dtype) for array in arrays)
-
-
 def arguments(**named: ArrayLike) -> tuple[Float[Array, "..."], ...]:
-    """`same_dtype`, with each argument checked against the range that its name has in all of `theorems`."""
-    arrays = same_dtype(**named)
+    """`as_floats`, with each argument checked against the range that its name has in all of `theorems`."""
+    arrays = as_floats(**named)
     return tuple(checked(x, name) for name, x in zip(named, arrays, strict=True))
 
 

@@ -10,8 +10,8 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import as_count
-from perfjax.theorems._arguments import arguments, per_user, same_dtype
+from perfjax._check import as_count, as_floats
+from perfjax.theorems._arguments import arguments, per_user
 from perfjax.theorems.population import kantorovich_factor
 
 __all__ = [
@@ -56,7 +56,7 @@ def log_geometric_sum(log_growth: ArrayLike, *, first: int, last: int) -> Float[
     """
     first = as_count(first, "first", low=0)
     last = as_count(last, "last", low=first)
-    (g,) = same_dtype(log_growth=log_growth)
+    (g,) = as_floats(log_growth=log_growth)
     terms = last - first + 1
     endless = jnp.isinf(g)
     finite = jnp.where(endless, 1.0, g)
@@ -84,7 +84,7 @@ def log_cumulative_bound(log_first_error: ArrayLike, log_growth: ArrayLike, roun
     Source:
         "Performative Privacy: When Differential Privacy Maximizes Utility", log of eq (23).
     """
-    log_first_error, log_growth = same_dtype(log_first_error=log_first_error, log_growth=log_growth)
+    log_first_error, log_growth = as_floats(log_first_error=log_first_error, log_growth=log_growth)
     rounds = as_count(rounds, "rounds", low=1)
     return log_first_error + log_geometric_sum(log_growth, first=1, last=rounds)
 

@@ -7,8 +7,8 @@ population, q = leave, r = recruit. A response is leaked when it is the true bit
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import in_range
-from perfjax.theorems._arguments import arguments, checked, net_leave, per_user, same_dtype
+from perfjax._check import as_floats, in_range
+from perfjax.theorems._arguments import arguments, checked, net_leave, per_user
 
 __all__ = [
     "critical_epsilon",
@@ -212,7 +212,7 @@ def response_error(
         does not write it out.
     """
     low, high = mean if isinstance(mean, tuple) else (mean, mean)
-    epsilon, n, low, high = same_dtype(epsilon=epsilon, population=population, low=low, high=high)
+    epsilon, n, low, high = as_floats(epsilon=epsilon, population=population, low=low, high=high)
     epsilon, n = checked(epsilon, "epsilon"), checked(n, "population")
     low, high = checked(low, "mean"), checked(high, "mean")
     centre, width = (low + high) / 2, high - low
