@@ -745,13 +745,13 @@ def test_one_trace_serves_every_value():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ac.gaussian_delta(-1.0, 1.0), r"Argument `epsilon` must lie in \[0, inf\), but is -1\."),
+        (lambda: ac.gaussian_delta(-1.0, 1.0), r"Argument `epsilon` must lie in \[0, inf\], but is -1\."),
         (lambda: ac.gaussian_epsilon(1.5, 1.0), r"Argument `delta` must lie in \[0, 1\], but is 1\.5\."),
         (lambda: ac.gaussian_mu(math.nan, 0.1), r"Argument `epsilon` must lie in"),
         (lambda: ac.zcdp_epsilon(0.1, 0.1, conversion="best"), r"`conversion` must be \"tight\" or \"classic\""),
         (lambda: ac.renyi_divergence(2.0, 1.0, 0.1, conversion="best"), r"`conversion` must be"),
         (lambda: ac.pure_rho(1.0, conversion="best"), r"`conversion` must be"),
-        (lambda: ac.renyi_epsilon(np.array([1.0]), np.array([1.0]), 0.1), r"`orders` must lie in \(1, inf\)"),
+        (lambda: ac.renyi_epsilon(np.array([1.0]), np.array([1.0]), 0.1), r"`orders` must lie in \(1, inf\]"),
         (lambda: ac.clipped_sensitivity(1.0, adjacency="swap"), r"`adjacency` must be \"replace-one\" or"),
         (lambda: ac.clipped_sensitivity(1.0, 0.5, adjacency="add-remove"), r"`count` must lie in \[1, inf\)"),
         (lambda: ac.pure_delta(1.0, 1.0, releases=0), r"`releases` must be an integer of at least 1, but is 0"),

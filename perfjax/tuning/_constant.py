@@ -35,7 +35,7 @@ def tune(
 
     The objective can have several local minima in the noise, kinks where the population just reaches cap or floor, and
     plateaus. So: a scan of 96 points, evenly spaced in log noise; in each of up to four basins, secant steps by optax
-    on log noise, each kept inside a bracket that halves at every other step; then a certificate.
+    on log noise, each kept inside a bracket that shrinks at every step; then a certificate.
 
     Args:
         scenario: the scenario; its own noise plays no role.
@@ -176,7 +176,7 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
 
 
 def _steps(dtype) -> int:
-    """Steps in each basin: half of them halve a bracket of two scan intervals, down to a few units of rounding."""
+    """Steps in each basin, enough for the rounding of the objective to be what limits the place of the minimum."""
     return 32 if dtype == jnp.float64 else 12
 
 
@@ -189,7 +189,12 @@ def _margin(scenario, constraint, place):
         mechanism, who = scenario.mechanism, scenario.participation
         radius = jnp.inf if mechanism.clip_radius is None else mechanism.clip_radius
         least = theorems.critical_noise_scale(
-            who.leave, who.recruit, scenario.leakage.threshold, clip_radius=radius, population=scenario.population
+            who.leave,
+            who.recruit,
+            scenario.leakage.threshold,
+            clip_radius=radius,
+            population=scenario.population,
+            recruiters=who.recruiters,
         )
         return mechanism.noise_scale - least
     return jnp.zeros_like(scenario.population)
@@ -243,33 +248,54 @@ def _basins(objective_at, places, values, low, high) -> _Basin:
 
 
 def _descend(objective_at, place, log_value, low, high) -> _Basin:
-    """Secant steps by optax from the scan's best point of a basin, kept inside a bracket of the gradient's sign."""
+    """Secant steps by optax from the scan's best point of a basin, kept inside a bracket of the gradient's sign.
+
+    Every other step goes where the tangents at the ends of the bracket meet, or else to its middle: towards a smooth
+    minimum that is about half way, but at a kink, where a secant creeps, it is the minimum itself.
+    """
     optimizer = optax.lbfgs(1.0, memory_size=1, linesearch=None)
 
     def step(i, state):
-        basin, x, memory = state
+        basin, ends, x, memory = state
         value, gradient = _slope(objective_at, x)
         gradient = jnp.where(jnp.isfinite(gradient), gradient, 0)
+        here = _Tangent(x, value, gradient)
         better = value <= basin.log_value
-        basin = _Basin(
-            place=jnp.where(better, x, basin.place),
-            log_value=jnp.where(better, value, basin.log_value),
-            gradient=jnp.where(better, gradient, basin.gradient),
-            low=jnp.where(gradient <= 0, x, basin.low),
-            high=jnp.where(gradient >= 0, x, basin.high),
-        )
+        ends = _either(gradient <= 0, here, ends[0]), _either(gradient >= 0, here, ends[1])
+        basin = _Basin(*_either(better, here, basin[:3]), low=ends[0].place, high=ends[1].place)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
             update, memory = optimizer.update(gradient, memory, x)
-            target = optax.apply_updates(x, update)
-        middle = (basin.low + basin.high) / 2
-        trusted = (target > basin.low) & (target < basin.high) & (i % 2 == 0)
-        return basin, jnp.where(trusted, target, middle).astype(x.dtype), memory
+            secant = optax.apply_updates(x, update)
+        target = jnp.where(i % 2 == 0, secant, _meeting(*ends))
+        inside = (target > basin.low) & (target < basin.high)
+        target = jnp.where(inside, target, (basin.low + basin.high) / 2)
+        return basin, ends, target.astype(x.dtype), memory
 
     with jax.numpy_dtype_promotion("standard"):
         memory = optimizer.init(place)
-    start = _Basin(place, log_value, jnp.full_like(place, jnp.nan), low, high)
-    basin, _, _ = jax.lax.fori_loop(0, _steps(place.dtype), step, (start, place, memory))
+    unknown = jnp.full_like(place, jnp.nan)
+    ends = _Tangent(low, unknown, unknown), _Tangent(high, unknown, unknown)
+    start = _Basin(place, log_value, unknown, low, high)
+    basin, *_ = jax.lax.fori_loop(0, _steps(place.dtype), step, (start, ends, place, memory))
     return basin
+
+
+class _Tangent(NamedTuple):
+    """Value and derivative at a place."""
+
+    place: Float[Array, ""]
+    log_value: Float[Array, ""]
+    gradient: Float[Array, ""]
+
+
+def _either(condition, one, other):
+    return _Tangent(*(jnp.where(condition, x, y) for x, y in zip(one, other, strict=True)))
+
+
+def _meeting(low, high):
+    """Where two tangents meet; NaN as long as one of them is unknown."""
+    rise = high.log_value - low.log_value - high.gradient * (high.place - low.place)
+    return low.place + rise / (low.gradient - high.gradient)
 
 
 def _slope(objective_at, place):
@@ -279,7 +305,7 @@ def _slope(objective_at, place):
 
 def _certificate(objective_at, best):
     """Whether the gradient changes sign around the minimum, and whether it jumps there instead of passing through 0."""
-    near = jnp.finfo(best.place.dtype).eps ** 0.4
+    near = jnp.finfo(best.place.dtype).eps ** 0.5
     offsets = near * jnp.asarray([-8, -1, 1, 8], best.place.dtype)
     slopes = jax.vmap(lambda x: _slope(objective_at, x)[1])(best.place + offsets)
     jump, far_jump = slopes[2] - slopes[1], slopes[3] - slopes[0]
