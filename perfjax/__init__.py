@@ -10,12 +10,16 @@ from perfjax import tuning as tuning
 from perfjax.files import load_scenario as load_scenario
 from perfjax.files import preset as preset
 from perfjax.files import save_scenario as save_scenario
+from perfjax.law import PopulationLaw as PopulationLaw
+from perfjax.law import population_law as population_law
 from perfjax.leakage import LikelihoodRatioAbove as LikelihoodRatioAbove
 from perfjax.leakage import TrueBitKept as TrueBitKept
 from perfjax.leakage import leak_probability as leak_probability
 from perfjax.meanfield import mean_field as mean_field
 from perfjax.mechanisms import GaussianMean as GaussianMean
 from perfjax.mechanisms import RandomizedResponse as RandomizedResponse
+from perfjax.montecarlo import simulate_counts as simulate_counts
+from perfjax.montecarlo import simulate_users as simulate_users
 from perfjax.objectives import CumulativeBound as CumulativeBound
 from perfjax.objectives import CumulativeError as CumulativeError
 from perfjax.objectives import FinalError as FinalError

@@ -150,14 +150,16 @@ class CumulativeBound(AbstractObjective):
         del key
         mechanism, n, rounds = scenario.mechanism, scenario.population, scenario.rounds
         growth = growth_factor(scenario)
-        log_growth = jnp.log(jnp.maximum(growth, jnp.finfo(growth.dtype).tiny))
+        alive = growth > jnp.sqrt(jnp.finfo(growth.dtype).tiny)  # or 1 / C in the derivative would overflow
+        log_growth = jnp.log(jnp.where(alive, growth, 1))
         log_sum = theorems.log_geometric_sum(log_growth, first=1, last=rounds)
         bias = mechanism.error(jnp.full_like(n, jnp.inf))
         log_value = jnp.log(mechanism.error(n) - bias) + log_sum
         has_bias = bias > 0
         log_bias = jnp.log(jnp.where(has_bias, bias * rounds, 1))
         log_value = jnp.where(has_bias, jnp.logaddexp(log_value, log_bias), log_value)
-        return Evaluation(log_value, scenario.participation.bounded(n * jnp.exp(jnp.minimum(rounds * log_growth, 80))))
+        last = jnp.where(alive, n * jnp.exp(jnp.minimum(rounds * log_growth, 80)), 0)
+        return Evaluation(jnp.where(alive, log_value, jnp.inf), scenario.participation.bounded(last))
 
 
 def growth_factor(scenario: Scenario) -> Float[Array, ""]:

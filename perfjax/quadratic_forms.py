@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Inexact
 __all__ = ["QuadraticForm", "Tails"]
 
 SADDLE_STEPS = 20  # halvings: the saddle only steers the contour, so a rough one costs nodes, never accuracy
+STRETCH = 1 / 300
 
 
 class Tails(NamedTuple):
@@ -109,8 +110,8 @@ class QuadraticForm(eqx.Module):
 
     def _decay(self) -> float:
         """m such that the integrand decays like |s|^-m between the nearest and the farthest singularity, at worst."""
-        total = sum(self.multiplicity) if len(self.multiplicity) == 1 else min(2, sum(self.multiplicity))
-        return total / 2 if self.one_sided else total
+        least = min(self.multiplicity)
+        return least / 2 if self.one_sided else least
 
     def _terms(self):
         half = jnp.asarray(np.asarray(self.multiplicity) / 2, self.linear.dtype)
@@ -132,13 +133,13 @@ class QuadraticForm(eqx.Module):
         def halve(_, bracket):
             # In log s: with one term far larger than 1 the saddle may be a millionth of the way to the edge, or at it.
             inner, outer = bracket
-            middle = jnp.sqrt(inner * outer)
+            middle = jnp.sqrt(inner) * jnp.sqrt(outer)
             s = side * middle
             beyond = (self.slope(s) - t - 1 / s > 0) == right
             return jnp.where(beyond, inner, middle), jnp.where(beyond, middle, outer)
 
         inner, outer = jax.lax.fori_loop(0, SADDLE_STEPS, halve, (inner, outer))
-        s = side * jnp.sqrt(inner * outer)
+        s = side * jnp.sqrt(inner) * jnp.sqrt(outer)
         return s, 1.6 / jnp.sqrt(self.curvature(s) + 1 / s**2)
 
     def _farthest(self, t):
@@ -167,10 +168,13 @@ def _hyperbola(decay: float, one_sided: bool, dtype: str) -> tuple[np.ndarray, n
     shifted form can be either.
     """
     end = 2.7 + 18 / decay
-    angle = min(0.3 if one_sided else 0.6, 2 / math.sqrt(decay))
-    count = math.ceil(end / (0.13 if dtype == "float64" else 0.24))
-    u = np.arange(count + 1) * (end / count)
-    weight = np.full(count + 1, end / count / np.pi)
+    angle = min(0.45 if one_sided else 0.6, 2 / math.sqrt(decay))
+    length = 0.09 if one_sided else 0.13
+    last = np.roots([STRETCH, 0, 1, -end])[-1].real
+    count = math.ceil(last / (length if dtype == "float64" else 1.85 * length))
+    v = np.arange(count + 1) * (last / count)
+    u = v + STRETCH * v**3  # far out the integrand is small, and coarse steps do
+    weight = (1 + 3 * STRETCH * v**2) * (last / count / np.pi)
     weight[0] /= 2
     path = np.sin(angle) * (np.cosh(u) - 1) + 1j * np.cos(angle) * np.sinh(u)
     step = weight * (np.sin(angle) * np.sinh(u) + 1j * np.cos(angle) * np.cosh(u))

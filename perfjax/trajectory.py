@@ -17,19 +17,24 @@ class Trajectory(eqx.Module):
     Attributes:
         population: n_t, the users that made release t.
         leak_probability: p_t, of a user at release t.
-        error: e(x_t, n_t), expected squared error of release t (Mahalanobis for a mean).
+        error: e(x_t, n_t), expected squared error of release t (Mahalanobis for a mean); the realised one in a
+            simulation, whose leak_probability is likewise the share of users that was leaked.
         scenario: what ran.
+        expected_error: in a simulation, the expected squared error of release t given n_t.
     """
 
     population: Float[Array, "*batch releases"]
     leak_probability: Float[Array, "*batch releases"]
     error: Float[Array, "*batch releases"]
     scenario: Scenario
+    expected_error: Float[Array, "*batch releases"] | None = None
 
     def to_xarray(self) -> xr.Dataset:
         """The trajectory as a dataset over `release` (and `trial`, if simulated)."""
         dims = ("trial", "release")[-self.population.ndim :]
         units = {"population": "users", "leak_probability": "1", "error": "squared error"}
+        if self.expected_error is not None:
+            units["expected_error"] = "squared error"
         fields = {name: (dims, np.asarray(getattr(self, name)), {"units": unit}) for name, unit in units.items()}
         return xr.Dataset(fields, coords={"release": np.arange(self.population.shape[-1])})
 

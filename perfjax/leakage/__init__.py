@@ -4,6 +4,11 @@ A rule is a small module of parameters. What it means for a mechanism is one fun
 in the file of the rule; `leak_probability` looks the pair up. A new pair adds one function and touches nothing else.
 """
 
+from perfjax.leakage._given_noise import GivenNoise as GivenNoise
+from perfjax.leakage._given_noise import check_count_level as check_count_level
+from perfjax.leakage._given_noise import given_noise as given_noise
+from perfjax.leakage._given_noise import shared_dimensions as shared_dimensions
+from perfjax.leakage._given_noise import shared_rule as shared_rule
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove as LikelihoodRatioAbove
 from perfjax.leakage._likelihood_ratio import leak_probability_given_distance as leak_probability_given_distance
 from perfjax.leakage._pairs import AbstractLeakage as AbstractLeakage
@@ -15,11 +20,16 @@ from perfjax.leakage._true_bit import TrueBitKept as TrueBitKept
 
 __all__ = [
     "AbstractLeakage",
+    "GivenNoise",
     "LikelihoodRatioAbove",
     "Split",
     "TrueBitKept",
+    "check_count_level",
     "check_pair",
+    "given_noise",
     "leak_probability",
     "leak_probability_given_distance",
+    "shared_dimensions",
+    "shared_rule",
     "split",
 ]

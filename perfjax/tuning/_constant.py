@@ -107,6 +107,8 @@ class _Basin(NamedTuple):
 @eqx.filter_jit
 def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     mechanism = scenario.mechanism
+    live = (scenario, objective)
+    scenario, objective = jax.lax.stop_gradient(live)  # a search has no useful derivative, a minimum has: `_tracked`
 
     def evaluate(place):
         return objective.evaluate(scenario.with_noise(jnp.exp(place)), key)
@@ -123,7 +125,10 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     values = jnp.where(allowed & ~jnp.isnan(scan.log_value), scan.log_value, jnp.inf)
     low, high, places, values, edge = _feasible_interval(feasible, objective_at, constraint, places, values, allowed)
     basins = _basins(objective_at, places, values, low, high)
+    margin = 1e-3 * (log_bounds[1] - log_bounds[0]) / SCAN
+    basins = jax.vmap(lambda basin: _tracked(basin, live, constraint, log_bounds, edge, margin, key))(basins)
 
+    scenario, objective = live
     best = jax.tree.map(lambda x: x[0], basins)
     bare = scenario.with_noise(jnp.full_like(best.place, mechanism.no_privacy))
     without = objective.evaluate(bare, key)
@@ -132,10 +137,9 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     collapsed &= without.last_population <= scenario.participation.floor
 
     # A gain that rounding could explain is none: on the plateau of negligible noise, say that no privacy is best.
-    rounding = 20 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(without.log_value))
+    rounding = 20 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(best.log_value))
     no_privacy = no_privacy_allowed & (without.log_value <= best.log_value + rounding)
     certified, kink = _certificate(objective_at, best)
-    margin = 1e-3 * (log_bounds[1] - log_bounds[0]) / SCAN
     at_low, at_high = best.place <= log_bounds[0] + margin, best.place >= log_bounds[1] - margin
     at_edge = (constraint is not None) & (jnp.abs(best.place - edge) <= margin)
     infeasible = ~jnp.any(allowed) & ~no_privacy_allowed
@@ -173,6 +177,46 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
         minima_log_values=minima_log_values,
         evaluations=SCAN + BASINS * _steps(values.dtype) + 6,
     )
+
+
+def _tracked(basin, live, constraint, log_bounds, edge, margin, key) -> _Basin:
+    """`basin` with derivatives: its place follows the scenario, and its value follows both."""
+    at_bound = (basin.place <= log_bounds[0] + margin) | (basin.place >= log_bounds[1] - margin)
+    at_edge = jnp.abs(basin.place - edge) <= margin
+    place = _following(basin.place, live, at_bound, at_edge, constraint=constraint, key=key)
+    return basin._replace(place=place, log_value=_log_value(place, live, key))
+
+
+def _log_value(place, live, key):
+    scenario, objective = live
+    return objective.evaluate(scenario.with_noise(jnp.exp(place)), key).log_value
+
+
+@eqx.filter_custom_jvp
+def _following(place, live, at_bound, at_edge, *, constraint, key):
+    """`place`, with the derivative of a place that moves with the scenario."""
+    del live, at_bound, at_edge, constraint, key
+    return place
+
+
+@_following.def_jvp
+def _following_jvp(primals, tangents, *, constraint, key):
+    """Implicit function theorem: a place x where F(x, theta) = 0 moves by -F_theta / F_x.
+
+    F is the objective just above x less the objective just below. At a smooth minimum that is its slope; at a kink,
+    where the slope has no root, F is still 0. At the edge of a constraint F is the constraint, at a bound x stays.
+    """
+    place, live, at_bound, at_edge = primals
+    near = jnp.finfo(place.dtype).eps ** 0.4
+
+    def zero(x, live):
+        rise = _log_value(x + near, live, key) - _log_value(x - near, live, key)
+        return rise if constraint is None else jnp.where(at_edge, _margin(live[0], constraint, x), rise)
+
+    _, along = eqx.filter_jvp(lambda x: zero(x, live), (place,), (jnp.ones_like(place),))
+    _, push = eqx.filter_jvp(lambda moved: zero(place, moved), (live,), (tangents[1],))
+    moves = ~at_bound & (along != 0)  # where the objective is level, any place is as good as another
+    return place, jnp.where(moves, -1 / jnp.where(moves, along, 1), 0) * push
 
 
 def _steps(dtype) -> int:

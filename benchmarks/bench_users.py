@@ -1,0 +1,118 @@
+"""Does user-by-user simulation keep up with NumPy, and which block size is best?
+
+One release to 20000 users of 12 features, clipping on and off: records, clipping, mean, noise, likelihood ratio of
+every user, departures and recruits. NumPy does the same, vectorised over all users, with `default_rng`, in the same
+dtype and the same run; both take turns, so that a busy machine slows both. Floor and cap hold the population at 20000.
+
+    python benchmarks/bench_users.py [--quick]
+"""
+
+import argparse
+import json
+import math
+import platform
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import perfjax as pj
+from perfjax.montecarlo import _users, simulate_users
+
+USERS, DIM = 20_000, 12
+RELEASES = 10  # per timing, of one trial
+BLOCKS = (256, 512, 1024, 2048, 4096, 8192)
+NOISE, THRESHOLD, LEAVE, RECRUIT = 2.0, 0.02, 0.1, 0.1
+
+
+def numpy_release(rng, n, dtype, radius):
+    """Algorithm 1, one round, all users at once, without the cancelling difference of squares and without copies."""
+    z = rng.standard_normal((n, DIM), dtype=dtype)
+    if radius is not None:
+        norm = np.sqrt(np.einsum("ij,ij->i", z, z))
+        z *= np.minimum(1, dtype(radius) / norm)[:, None]
+    mean = z.mean(axis=0)
+    noise = rng.standard_normal(DIM, dtype=dtype) * dtype(NOISE / math.sqrt(n))
+    error = np.sum((mean + noise) ** 2)
+    z -= mean
+    square, inner = np.einsum("ij,ij->i", z, z), z @ noise
+    ratio = (2 * inner + square / dtype(n - 1)) * dtype(n / (n - 1) / (2 * NOISE**2))
+    leaked = ratio > dtype(THRESHOLD)
+    left = np.count_nonzero(leaked & (rng.random(n, dtype=dtype) < LEAVE))
+    recruited = np.count_nonzero(~leaked & (rng.random(n, dtype=dtype) < RECRUIT))
+    return min(max(n - left + recruited, USERS), USERS), error
+
+
+def with_numpy(dtype, radius):
+    rng = np.random.default_rng(0)
+
+    def run():
+        n = USERS
+        for _ in range(RELEASES):
+            n, _ = numpy_release(rng, n, dtype, radius)
+
+    return run
+
+
+def with_perfjax(dtype, radius, block):
+    scenario = pj.Scenario(
+        pj.GaussianMean(NOISE, dim=DIM, clip_radius=radius),
+        pj.LikelihoodRatioAbove(THRESHOLD),
+        pj.Participation(LEAVE, RECRUIT, floor=USERS, cap=USERS),
+        population=USERS,
+        rounds=RELEASES - 1,
+    ).astype(dtype)
+    key = jax.random.key(0)
+    _users.BLOCK_USERS, _users.BLOCK_NUMBERS = block, 2**30
+    jax.clear_caches()
+    # Compiled ahead: the block size is no argument, so that a later one would otherwise find this one's code.
+    compiled = jax.jit(lambda s, k: simulate_users(s, key=k, trials=1).population).lower(scenario, key).compile()
+    return lambda: jax.block_until_ready(compiled(scenario, key))
+
+
+def timed(runs, repeats):
+    """Seconds per release of each, best and median over `repeats` turns."""
+    seconds = {name: [] for name in runs}
+    for _ in range(repeats + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            seconds[name].append((time.perf_counter() - start) / RELEASES)
+    return {name: (min(s[1:]), float(np.median(s[1:]))) for name, s in seconds.items()}
+
+
+def compare(dtype, radius, repeats):
+    runs = {"numpy": with_numpy(np.dtype(dtype).type, radius)}
+    runs |= {block: with_perfjax(dtype, radius, block) for block in BLOCKS}
+    found = timed(runs, repeats)
+    best, median = found.pop("numpy")
+    print(f"{dtype}, clipping {'off' if radius is None else 'on'}: NumPy {best * 1e3:.2f} ms per release")
+    rows = []
+    for block, (b, m) in found.items():
+        print(f"  block {block:5d}: {b * 1e3:6.2f} ms, ratio {b / best:.2f} (best), {m / median:.2f} (median)")
+        rows.append({"block": block, "ms": b * 1e3, "ratio": b / best, "ratio_of_medians": m / median})
+    return {"dtype": dtype, "clipping": radius is not None, "numpy_ms": best * 1e3, "perfjax": rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few repeats")
+    repeats = 5 if parser.parse_args().quick else 40
+    jax.config.update("jax_enable_x64", True)
+    cases = [compare(dtype, radius, repeats) for dtype in ("float32", "float64") for radius in (None, 4.0)]
+    about = {
+        "users": USERS,
+        "dim": DIM,
+        "device": jax.devices()[0].device_kind,
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+    }
+    out = Path(__file__).parent / "results" / "users_cpu.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(about | {"cases": cases}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

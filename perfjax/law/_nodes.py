@@ -1,0 +1,48 @@
+"""The populations on which the law lives, and how a distribution is put on them."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from perfjax.participation import Participation
+
+__all__ = ["SMALL", "WHOLE", "Grid", "grid", "on_nodes"]
+
+SMALL = 40  # populations up to which the next one is computed user by user
+WHOLE = 200  # caps up to which every whole number is a node, and computed user by user
+
+
+class Grid(NamedTuple):
+    """Nodes x_1 <= ... <= x_M between floor and cap; the first `exact` are 0, 1, 2, ... users, held to that range."""
+
+    nodes: Float[Array, " nodes"]
+    exact: int
+
+
+def grid(participation: Participation, size: int, cap: int | None) -> Grid:
+    """Nodes for a law: whole numbers up to 2 SMALL, then `size` log-spaced ones; up to a known small `cap`, all whole.
+
+    Only the ends move with floor and cap when differentiated: where the inner nodes lie is a choice.
+    """
+    low, high = participation.floor, participation.cap
+    if cap is not None:
+        whole = jnp.arange(cap + 1, dtype=low.dtype)
+        return Grid(jnp.clip(whole, low, high), cap + 1)
+    whole = jnp.arange(2 * SMALL, dtype=low.dtype)
+    top = jax.lax.stop_gradient(jnp.log(jnp.maximum(high, 2 * SMALL + 1)))
+    above = jnp.exp(jnp.linspace(np.log(2.0 * SMALL), top, size, dtype=low.dtype))
+    nodes = jnp.concatenate([whole, above[:-1]])
+    return Grid(jnp.concatenate([jnp.clip(nodes, low, high), high[None]]), SMALL + 1)
+
+
+def on_nodes(nodes: Float[Array, " nodes"], place: Float[Array, "..."]) -> Float[Array, "... nodes"]:
+    """Weights that put points on the nodes around them and keep their mean (hat functions)."""
+    left = jnp.clip(jnp.searchsorted(nodes, place, side="right") - 1, 0, nodes.size - 2)
+    gap = nodes[left + 1] - nodes[left]
+    share = jnp.where(gap > 0, (place - nodes[left]) / jnp.where(gap > 0, gap, 1), 0)
+    share = jnp.clip(share, 0, 1)[..., None]
+    column = jnp.arange(nodes.size, dtype=left.dtype)
+    return jnp.where(column == left[..., None], 1 - share, 0) + jnp.where(column == left[..., None] + 1, share, 0)

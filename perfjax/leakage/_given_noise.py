@@ -1,0 +1,161 @@
+"""How many users a release leaks, given what they share: the size of the noise that was added.
+
+All users of a release of a mean see the same noise vector eta, so their leaks are correlated through ||eta||. Given it,
+each is leaked with one probability p(||eta||), and the leaked count fluctuates *less* than a binomial, because the
+records' residuals from their mean sum to zero. Randomized response shares nothing.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+import scipy.stats
+from jaxtyping import Array, Float
+
+from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove
+from perfjax.leakage._pairs import AbstractLeakage
+from perfjax.leakage._true_bit import TrueBitKept
+from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
+
+__all__ = ["GivenNoise", "check_count_level", "given_noise", "shared_dimensions", "shared_rule"]
+
+
+class GivenNoise(NamedTuple):
+    """The law of the leaked count K among n users, given the shared noise.
+
+    Attributes:
+        leaked: p, the probability that a user is leaked.
+        kept: 1 - p.
+        spread: Var(K) / n, at most p (1 - p).
+        both: for n = 2, the probability that both are leaked.
+    """
+
+    leaked: Float[Array, ""]
+    kept: Float[Array, ""]
+    spread: Float[Array, ""]
+    both: Float[Array, ""]
+
+
+_LAWS: dict[tuple[type, type], Callable] = {}
+
+
+def _law(mechanism: type[AbstractMechanism], leakage: type[AbstractLeakage]) -> Callable:
+    def enter(function):
+        _LAWS[mechanism, leakage] = function
+        return function
+
+    return enter
+
+
+def given_noise(
+    mechanism: AbstractMechanism,
+    leakage: AbstractLeakage,
+    population: Float[Array, ""],
+    noise: Float[Array, ""],
+    shared: Float[Array, ""],
+) -> GivenNoise:
+    """The law of the leaked count given `shared` ~ chi2 with `shared_dimensions` degrees of freedom.
+
+    Without noise, and for a single user, everybody is leaked.
+    """
+    exposed = (population <= 1) & mechanism.needs_crowd | (noise == mechanism.no_privacy)
+    population = jnp.where(population > 1, population, 2) if mechanism.needs_crowd else population
+    noise = jnp.where(noise == mechanism.no_privacy, 1, noise)
+    law = _LAWS[type(mechanism), type(leakage)](mechanism, leakage, population, noise, shared)
+    certain = GivenNoise(leaked=1.0, kept=0.0, spread=0.0, both=1.0)
+    return GivenNoise(*(jnp.where(exposed, limit, value) for limit, value in zip(certain, law, strict=True)))
+
+
+def check_count_level(mechanism: AbstractMechanism) -> None:
+    """Raise a `ValueError` if leaks can't be counted without following every user."""
+    if isinstance(mechanism, GaussianMean) and (mechanism.clips or mechanism.covariance.ndim):
+        what = "clipping that binds" if mechanism.clips else "a covariance that is not one number"
+        raise ValueError(f"The count of leaked users has no closed law for {what}; use `simulate_users`.")
+
+
+def shared_dimensions(mechanism: AbstractMechanism) -> int:
+    """Degrees of freedom of the noise that all users of a release share."""
+    return mechanism.dim if isinstance(mechanism, GaussianMean) else 0
+
+
+@functools.cache
+def shared_rule(dimensions: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights for expectations over the shared noise, chi2 with `dimensions` degrees of freedom."""
+    if dimensions == 0:
+        return np.zeros(1), np.ones(1)
+    count = 12 if dimensions >= 8 else 32
+    node, weight = scipy.special.roots_genlaguerre(count, dimensions / 2 - 1)
+    return 2 * node, weight / weight.sum()
+
+
+@_law(RandomizedResponse, TrueBitKept)
+def _true_bit(mechanism, leakage, population, noise, shared) -> GivenNoise:
+    del mechanism, leakage, population, shared
+    p, kept = jax.nn.sigmoid(noise), jax.nn.sigmoid(-noise)
+    return GivenNoise(p, kept, p * kept, p * p)
+
+
+@_law(GaussianMean, LikelihoodRatioAbove)
+def _gaussian_mean(mechanism, leakage, population, noise, shared) -> GivenNoise:
+    """Exact, by one quadrature over the part b ~ chi2_{d-1} of the residual across the noise.
+
+    In units of the residual's standard deviation, with a ~ N(0, 1) its part along the noise and
+    H = (n - 1) ||eta||: leaked <=> a^2 + 2 a H + b > c. Given b, a user is *kept* for a between two roots, and only for
+    b below H^2 + c. Var(K) / n = p (1 - p) - E[1{leaked} a]^2.
+    """
+    n, v = population, mechanism.covariance
+    shift = jnp.sqrt(shared * (n - 1) / v) * noise
+    level = 2 * leakage.threshold * noise**2 * (n - 1) / v
+    if leakage.outside == "recomputed":
+        gap = leakage.threshold - mechanism.dim / 2 * jnp.log1p(1 / (n - 1))
+        level = noise**2 * (2 * n * gap + shared) / v
+    limit = shift**2 + level
+    across, weight = _across(limit, mechanism.dim)
+    root = jnp.sqrt(jnp.maximum(limit - across, jnp.finfo(limit.dtype).tiny))
+    high, low = (level - across) / (shift + root), -(shift + root)
+    kept = jnp.maximum(weight @ (_below(high) - _below(low)), 0)
+    pull = weight @ (_density(high) - _density(low))
+    # With two users the residuals are opposite: both are leaked unless the worse placed one, at -|a|, is kept.
+    worse = weight @ jnp.where(high > 0, 2 * _below(high) - 1, 0)
+    leaked = 1 - kept
+    both = jnp.clip(1 - 2 * kept + jnp.maximum(worse, 0), 0, 1)
+    return GivenNoise(leaked, kept, jnp.maximum(leaked * kept - pull**2, 0), both)
+
+
+def _below(x):
+    return jax.lax.erfc(jnp.clip(x, -40, 40) * -np.sqrt(0.5)) / 2
+
+
+def _density(x):
+    return jnp.exp(-(jnp.clip(x, -40, 40) ** 2) / 2) * (1 / np.sqrt(2 * np.pi))
+
+
+def _across(limit, dim):
+    """Nodes and weights for expectations over chi2_{dim-1} restricted to values below `limit`.
+
+    b = low + width sin^2(angle): the density's b^((dim-1)/2 - 1) at 0 and the square root at the limit both become
+    smooth, so that Gauss-Legendre with 24 nodes has ten digits.
+    """
+    if dim == 1:
+        return jnp.zeros_like(limit)[None], jnp.where(limit > 0, 1, 0).astype(limit.dtype)[None]
+    unit, step, low, high, log_norm = _across_rule(dim, str(limit.dtype))
+    width = jnp.clip(limit, low, high) - low
+    value = low + width * jnp.asarray(unit, limit.dtype)
+    positive = jnp.maximum(value, jnp.finfo(limit.dtype).tiny)
+    log_density = ((dim - 1) / 2 - 1) * jnp.log(positive) - positive / 2 - log_norm
+    return value, width * jnp.asarray(step, limit.dtype) * jnp.exp(log_density)
+
+
+@functools.cache
+def _across_rule(dim: int, dtype: str):
+    outside, count = (1e-16, 24) if dtype == "float64" else (1e-8, 16)
+    ends = scipy.stats.chi2.ppf(outside, dim - 1), scipy.stats.chi2.isf(outside, dim - 1)
+    low, high = (ends[0] if dim > 20 else 0.0), ends[1]
+    node, weight = np.polynomial.legendre.leggauss(count)
+    angle = (node + 1) * np.pi / 4
+    log_norm = (dim - 1) / 2 * np.log(2) + scipy.special.gammaln((dim - 1) / 2)
+    return np.sin(angle) ** 2, weight * np.pi / 4 * np.sin(2 * angle), float(low), float(high), float(log_norm)

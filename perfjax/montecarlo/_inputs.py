@@ -1,0 +1,42 @@
+"""The check layer of every sampler: keys, trials, and no derivatives."""
+
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from perfjax import _check
+
+__all__ = ["as_key", "without_gradient"]
+
+
+def as_key(key: Array) -> Array:
+    """`key`, if it is one typed key."""
+    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise _check.fail("key", "be a typed key, as `jax.random.key(0)` makes it", key)
+    if key.ndim:
+        raise _check.fail("key", "be one key", f"an array of keys of shape {key.shape}")
+    return key
+
+
+def without_gradient(tree: PyTree, sampler: str) -> PyTree:
+    """`tree`, which raises a `ValueError` when something is differentiated through it.
+
+    Random draws are compared with probabilities, and the comparison has derivative 0 everywhere: left alone, `jax.grad`
+    of a sampled path would be a silent 0.
+    """
+
+    @jax.custom_jvp
+    def same(arrays):
+        return arrays
+
+    @same.defjvp
+    def refuse(primals, tangents):
+        raise ValueError(
+            f"{sampler} has no gradient: a sampled path is a step function of its parameters. "
+            "Differentiate mean_field instead, or the scenario's other deterministic solvers."
+        )
+
+    arrays, rest = eqx.partition(tree, eqx.is_inexact_array)
+    return eqx.combine(same(arrays), rest)

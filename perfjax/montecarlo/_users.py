@@ -1,0 +1,266 @@
+"""Sampling user by user: Algorithm 1 as written, the reference for everything faster."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from perfjax import _check
+from perfjax.leakage import AbstractLeakage, LikelihoodRatioAbove, TrueBitKept
+from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
+from perfjax.mechanisms._gaussian import _colour, _whiten
+from perfjax.montecarlo._inputs import as_key, without_gradient
+from perfjax.montecarlo._normals import normals
+from perfjax.scenario import Scenario
+from perfjax.trajectory import Trajectory
+
+__all__ = ["simulate_users"]
+
+BLOCK_USERS = 1024  # users drawn at a time, fewer if they have more than
+BLOCK_NUMBERS = 2**14  # numbers in all: what a core's cache holds
+KEPT_NUMBERS = 2**18  # numbers of a release that are kept; those beyond are drawn a second time when they are needed
+
+
+def simulate_users(scenario: Scenario, *, key: Array, trials: int) -> Trajectory:
+    r"""Simulate every user of every release.
+
+    For each of the n_t users of release t: draw a record, clip it, add it to the released statistic. Then, for each
+    again: is the user leaked by what was released? A leaked user leaves with probability q; one that was spared (or
+    everyone, by `recruiters`) recruits a new one with probability r. So n_{t+1} = n_t - (left) + (recruited), held to
+    the whole numbers between `floor` and `cap`. For a mean, with o the release and z_bar the mean of the clipped records,
+
+        Lambda(z) = log p(o | z_bar, gamma^2 / n) - log p(o | z_bar - (z - z_bar) / (n - 1), gamma^2 / n or / (n - 1))
+
+    from the actual o and z_bar, and z is leaked when Lambda(z) > tau.
+
+    Users are drawn in blocks: time is proportional to the population of the moment, memory bounded whatever the cap.
+    Trials run one after another, and under `vmap` so do scenarios. Trial k, release t and block b draw from a key
+    folded from (key, k, t, b): more trials or more rounds leave those already there as they were, bit for bit.
+
+    Args:
+        scenario: the scenario. Population, floor and cap count as whole numbers: the population is rounded, the floor
+            rounded up, the cap down. Cap below 2^31.
+        key: a typed key, `jax.random.key(0)`. Scenarios compared with each other want their own, or share their noise.
+        trials: independent runs, at least 1.
+
+    Returns:
+        `Trajectory` with [trials, T + 1] fields: population n_t; leak_probability, the share of the n_t users that was
+        leaked (0 of none); error, the squared error that release t made (Mahalanobis for a mean; infinite without
+        users); expected_error, its expectation given n_t. All users are leaked without noise, and a single user of a
+        mean always.
+
+    Raises:
+        ValueError: if `key` is not one typed key, `trials` not a positive integer, or the cap 2^31 or more; and when
+            differentiated, in place of the silent 0 that a sampled path would give.
+
+    Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Algorithm 1 and section 3. Our release
+        t is the paper's round t + 1. A run goes on at the floor; the paper's stops when nobody is left.
+
+    Example:
+        >>> import jax, perfjax as pj
+        >>> runs = pj.simulate_users(pj.preset("mean-estimation"), key=jax.random.key(0), trials=3)
+        >>> runs.population.shape
+        (3, 51)
+    """
+    key, trials = as_key(key), _check.as_count(trials, "trials", low=1)
+    _check_pair(scenario)
+    cap = _check.in_range(scenario.participation.cap, "cap", 1, 2**31, open_high=True)
+    scenario = eqx.tree_at(lambda s: s.participation.cap, scenario, cap)
+    scenario = without_gradient(scenario, "simulate_users")
+    population, leaked, error, expected_error = _simulate(scenario, key, trials)
+    return Trajectory(
+        population=population,
+        leak_probability=leaked,
+        error=error,
+        scenario=scenario,
+        expected_error=expected_error,
+    )
+
+
+@eqx.filter_jit
+def _simulate(scenario, key, trials):
+    # A vmapped while loop runs every lane to the longest one's end: scenarios run in turn instead.
+    @jax.custom_batching.sequential_vmap
+    def run(scenario, key):
+        trial = jnp.arange(trials, dtype=jnp.uint32)
+        return jax.lax.map(lambda k: _trial(scenario, jax.random.fold_in(key, k)), trial)
+
+    return run(scenario, key)
+
+
+def _trial(scenario, key):
+    mechanism = scenario.mechanism
+    floor, cap = _whole(jnp.ceil(scenario.participation.floor)), _whole(scenario.participation.cap)
+
+    def release(users: Int[Array, ""], at: tuple[Int[Array, ""], Float[Array, ""]]):
+        t, noise = at
+        tally, error = _release(scenario, users, noise, jax.random.fold_in(key, t))
+        stayed = users - tally.left
+        # cap - stayed first: their sum may exceed what an int32 holds.
+        following = jnp.maximum(stayed + jnp.minimum(tally.recruited, cap - stayed), floor)
+        n = users.astype(noise.dtype)
+        share = tally.leaked.astype(noise.dtype) / jnp.maximum(n, 1)
+        return following, (n, share, error, mechanism.error(n, noise))
+
+    releases = jnp.arange(scenario.rounds + 1, dtype=jnp.uint32)
+    noise = jnp.broadcast_to(mechanism.noise, releases.shape)
+    start = jnp.maximum(jnp.minimum(_whole(jnp.round(scenario.population)), cap), floor)
+    return jax.lax.scan(release, start, (releases, noise))[1]
+
+
+def _whole(value):
+    return value.astype(jnp.int32)
+
+
+class Tally(NamedTuple):
+    """How many users were leaked, left, and were recruited."""
+
+    leaked: Int[Array, ""]
+    left: Int[Array, ""]
+    recruited: Int[Array, ""]
+
+
+def _release(scenario, users, noise, key):
+    """One release to `users` users: the tally, and the squared error."""
+    mechanism, participation = scenario.mechanism, scenario.participation
+    release_key, leave_key, recruit_key = jax.random.split(key, 3)
+    size = _block_size(mechanism)
+    error, is_leaked = _RELEASES[_pair(scenario)](mechanism, scenario.leakage, users, noise, size, release_key)
+
+    def count(block, tally):
+        here = _present(users, block, size)
+        leaked = here & is_leaked(block)
+        recruiting = here if participation.recruiters == "everyone" else here & ~leaked
+        leaves = leaked & _chance(leave_key, block, size, participation.leave)
+        recruits = recruiting & _chance(recruit_key, block, size, participation.recruit)
+        more = (jnp.sum(who, dtype=jnp.int32) for who in (leaked, leaves, recruits))
+        return Tally(*map(jnp.add, tally, more))
+
+    nobody = Tally(*(jnp.int32(0) for _ in Tally._fields))
+    return jax.lax.fori_loop(jnp.int32(0), _blocks(users, size), count, nobody), error
+
+
+def _block_size(mechanism) -> int:
+    """Users per block, a power of two and at least two."""
+    numbers = getattr(mechanism, "dim", 1)
+    return min(BLOCK_USERS, 2 ** max(1, (BLOCK_NUMBERS // numbers).bit_length() - 1))
+
+
+def _blocks(users, size):
+    return (users - 1) // size + 1
+
+
+def _present(users, block, size) -> Bool[Array, " block"]:
+    """Which users of a block exist: all, but for the last block."""
+    return jnp.arange(size, dtype=jnp.int32) < users - block * size
+
+
+def _chance(key, block, size, probability) -> Bool[Array, " block"]:
+    """For each user of a block, something that happens with `probability`."""
+    return jax.random.uniform(jax.random.fold_in(key, block), (size,), probability.dtype) < probability
+
+
+Release = tuple[Float[Array, ""], Callable[[Int[Array, ""]], Bool[Array, " block"]]]
+_RELEASES: dict[tuple[type[AbstractMechanism], type[AbstractLeakage]], Callable[..., Release]] = {}
+
+
+def _pair(scenario):
+    return type(scenario.mechanism), type(scenario.leakage)
+
+
+def _check_pair(scenario):
+    if _pair(scenario) not in _RELEASES:
+        known, (mechanism, rule) = (f"({m.__name__}, {r.__name__})" for m, r in _RELEASES), _pair(scenario)
+        given = f"({mechanism.__name__}, {rule.__name__})"
+        raise ValueError(f"simulate_users knows the pairs {', '.join(known)}, not {given}.")
+
+
+def _releases(mechanism, leakage):
+    """Enter a function as what a pair releases: the squared error made, and who of a block of users is leaked."""
+
+    def enter(function):
+        _RELEASES[mechanism, leakage] = function
+        return function
+
+    return enter
+
+
+@_releases(GaussianMean, LikelihoodRatioAbove)
+def _noisy_mean(mechanism, leakage, users, noise, size, key) -> Release:
+    records_key, noise_key = jax.random.split(key)
+    n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim
+    total, records = _sum_of_blocks(
+        lambda block: _records(mechanism, jax.random.fold_in(records_key, block), size), users, (size, dim), noise.dtype
+    )
+    mean = total / n
+    direction = jax.random.normal(noise_key, (dim,), noise.dtype) / jnp.sqrt(n)
+    miss = _whiten(mechanism.covariance, (mean + noise * direction)[None])
+    error = jnp.where(users > 0, jnp.sum(miss**2), jnp.inf)
+
+    exposed = (users <= 1) | (noise == mechanism.no_privacy)
+    scale, others = jnp.where(noise == mechanism.no_privacy, 1, noise), jnp.maximum(n - 1, 1)
+
+    def leaked(block):
+        # With e = o - z_bar the noise, o - (mean without z) = e + (z - z_bar) / (n - 1): the difference of the two
+        # squares is taken before rounding, for it is smaller than either by a factor of gamma sqrt(n).
+        deviation = (records(block) - mean) / scale
+        nearer = jnp.sum(deviation * (2 * direction + deviation / others), axis=-1)
+        if leakage.outside == "shared":
+            ratio = n / others * nearer / 2
+        else:
+            ratio = (dim * jnp.log1p(1 / others) + nearer - jnp.sum(direction**2)) / 2
+        return exposed | (ratio > leakage.threshold)
+
+    return error, leaked
+
+
+def _records(mechanism, key, size) -> Float[Array, "block dim"]:
+    """Clipped records of a block of users, less mu: without clipping mu drops out, and costs no digits."""
+    standard = normals(key, (size, mechanism.dim), mechanism.mean.dtype)
+    if mechanism.clips:
+        return mechanism.clipped_records(standard) - mechanism.mean
+    return _colour(mechanism.covariance, standard)
+
+
+def _sum_of_blocks(draw, users, shape, dtype):
+    """The sum of all users' records, and a function that gives any block of them again."""
+    size, dim = shape
+    kept = max(1, KEPT_NUMBERS // (size * dim))
+
+    def add(block, state):
+        total, store = state
+        records = jax.lax.optimization_barrier(draw(block))
+        here = _present(users, block, size)[:, None]
+        # A conditional write copies the store each time; the last slot takes what is not kept instead.
+        store = jax.lax.dynamic_update_index_in_dim(store, records, jnp.minimum(block, kept), 0)
+        return total + jnp.sum(jnp.where(here, records, 0), axis=0), store
+
+    start = jnp.zeros(dim, dtype), jnp.zeros((kept + 1, *shape), dtype)
+    total, store = jax.lax.fori_loop(jnp.int32(0), _blocks(users, size), add, start)
+    return total, lambda block: jax.lax.cond(block < kept, lambda: store[block], lambda: draw(block))
+
+
+@_releases(RandomizedResponse, TrueBitKept)
+def _flipped_bits(mechanism, leakage, users, noise, size, key) -> Release:
+    del leakage
+    mean_key, bits_key, kept_key = jax.random.split(key, 3)
+    n = jnp.maximum(users, 1).astype(noise.dtype)
+    low, high = jnp.broadcast_to(mechanism.mean, (2,))
+    mean = low + (high - low) * jax.random.uniform(mean_key, (), noise.dtype)
+
+    def is_kept(block):
+        return _chance(kept_key, block, size, jax.nn.sigmoid(noise))
+
+    def add(block, ones):
+        bits = _chance(bits_key, block, size, mean)
+        sent = jnp.where(is_kept(block), bits, ~bits)
+        return ones + jnp.sum(sent & _present(users, block, size), dtype=jnp.int32)
+
+    ones = jax.lax.fori_loop(jnp.int32(0), _blocks(users, size), add, jnp.int32(0))
+    estimate = 0.5 + (ones.astype(noise.dtype) / n - 0.5) / jnp.tanh(noise / 2)
+    if mechanism.clip_estimate:
+        estimate = jnp.clip(estimate, 0, 1)
+    return jnp.where(users > 0, (mean - estimate) ** 2, jnp.inf), is_kept
