@@ -72,13 +72,13 @@ def with_perfjax(dtype, radius, block):
 
 
 def timed(runs, repeats):
-    """Seconds per release of each, best and median over `repeats` turns."""
+    """CPU seconds per release of each, best and median over `repeats` turns."""
     seconds = {name: [] for name in runs}
     for _ in range(repeats + 1):
         for name, run in runs.items():
-            start = time.perf_counter()
+            start = time.process_time()
             run()
-            seconds[name].append((time.perf_counter() - start) / RELEASES)
+            seconds[name].append((time.process_time() - start) / RELEASES)
     return {name: (min(s[1:]), float(np.median(s[1:]))) for name, s in seconds.items()}
 
 

@@ -8,7 +8,7 @@ import difflib
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -16,7 +16,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, PyTree
 
-__all__ = ["as_choice", "as_count", "as_float", "as_floats", "check_known", "fail", "in_range", "is_known", "one_dtype"]
+__all__ = [
+    "Numbers",
+    "as_choice",
+    "as_count",
+    "as_float",
+    "as_floats",
+    "check_known",
+    "fail",
+    "in_range",
+    "is_known",
+    "one_dtype",
+]
+
+Numbers: TypeAlias = ArrayLike | Sequence  # one number, an array, or a (nested) sequence of numbers
+
+
+Numbers = ArrayLike | list | tuple
+"""What becomes a float array: a number, an array, or nested lists of numbers."""
 
 
 def fail(name: str, requirement: str, value: object) -> ValueError:
@@ -24,7 +41,7 @@ def fail(name: str, requirement: str, value: object) -> ValueError:
     return ValueError(f"Argument `{name}` must {requirement}, but is {_shown(value)}.")
 
 
-def as_float(value: ArrayLike, name: str) -> Float[Array, "..."]:
+def as_float(value: Numbers, name: str) -> Float[Array, "..."]:
     """`value` as a floating-point array with a strong dtype.
 
     A Python number, an int array or a bool array takes JAX's default float dtype; a float array keeps its own.
@@ -41,7 +58,7 @@ def as_float(value: ArrayLike, name: str) -> Float[Array, "..."]:
     return _cast(array, array.dtype if jnp.issubdtype(array.dtype, jnp.floating) else jnp.result_type(float))
 
 
-def as_floats(**named: ArrayLike) -> list[Float[Array, "..."]]:
+def as_floats(**named: Numbers) -> list[Float[Array, "..."]]:
     """The named values as float arrays of one dtype, the widest that a strongly typed one among them has.
 
     Python numbers and weakly typed arrays follow the others: converted one by one, 0.5 would become a float64 array
@@ -72,8 +89,8 @@ def as_choice(value: str, name: str, choices: Iterable[str]) -> str:
 def in_range(
     value: Float[Array, "..."],
     name: str,
-    low: float = -math.inf,
-    high: float = math.inf,
+    low: int | float = -math.inf,
+    high: int | float = math.inf,
     *,
     open_low: bool = False,
     open_high: bool = False,

@@ -22,6 +22,7 @@ For other f the bias is that of the trapezoid rule, f'''/12 against f'.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -112,12 +113,13 @@ def binomial_quantile(
         >>> print(binomial_quantile(0.5, 10.0, 0.3))
         3.0
     """
-    u, p = _in_unit(u, "u"), _in_unit(p, "p")
-    n = _check.as_float(n, "n")
-    n = _check.in_range(n, "n", 0) if _check.is_known(n) else n
-    upper = 1 - u if upper is None else _in_unit(upper, "upper")
-    q = 1 - p if q is None else _in_unit(q, "q")
-    u, upper, n, p, q = _check.one_dtype((u, upper, n, p, q))
+    given = {"u": u, "n": n, "p": p} | ({} if upper is None else {"upper": upper}) | ({} if q is None else {"q": q})
+    checked = dict(zip(given, _check.as_floats(**given), strict=True))
+    # A traced value is not checked: that would cost more than the draw.
+    for name in [name for name, value in checked.items() if _check.is_known(value)]:
+        _check.in_range(checked[name], name, 0.0, math.inf if name == "n" else 1.0)
+    u, n, p = checked["u"], checked["n"], checked["p"]
+    upper, q = checked.get("upper", 1 - u), checked.get("q", 1 - p)
     return _quantile(u, upper, n, p, q)
 
 
@@ -144,17 +146,12 @@ def binomial_from_bits(
         >>> print(binomial_from_bits(bits, 1e6, 0.25).shape)
         (3,)
     """
-    n, p = _check.as_float(n, "n"), _check.as_float(p, "p")
-    dtype = jnp.promote_types(n.dtype, p.dtype)
-    return binomial_quantile(uniform_from_bits(bits, dtype), n, p, upper=uniform_from_bits(~bits, dtype), q=q)
+    n, p = _check.as_floats(n=n, p=p)
+    u, upper = uniform_from_bits(bits, n.dtype), uniform_from_bits(~bits, n.dtype)
+    return binomial_quantile(u, n, p, upper=upper, q=q)
 
 
-def _in_unit(value, name):
-    """`value` as floats, in [0, 1] if known now. A traced value is not checked: that would cost more than the draw."""
-    value = _check.as_float(value, name)
-    return _check.in_range(value, name, 0, 1) if _check.is_known(value) else value
-
-
+@jax.jit  # called outside of jit, its 300 operations would be compiled one by one
 def _quantile(u, upper, n, p, q):
     """The count by way of the rarer outcome, whose few occurrences keep the precision that n minus them would lose."""
     # A caller's q is a better value, not another variable: it gets the tangent that 1 - p has.

@@ -110,8 +110,9 @@ def new(
     """Start a scenario file from a preset."""
     pj = _library(Dtype.float64)
     pj.preset(preset)
-    with open(path, "w" if force else "x", encoding="utf-8") as file:
-        file.write(pj.files.preset_text(preset))
+    if path.exists() and not force:
+        raise ValueError(f"{path} exists; give --force to overwrite it.")
+    path.write_text(pj.files.preset_text(preset), encoding="utf-8")
     print(f"Wrote {path}. Edit it, then: perfjax tune {path}")
 
 

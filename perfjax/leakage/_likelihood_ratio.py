@@ -10,9 +10,10 @@ import numpy as np
 import scipy.special
 import scipy.stats
 from jax.scipy.special import ndtr
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from perfjax import _check, theorems
+from perfjax._check import Numbers
 from perfjax.leakage._pairs import AbstractLeakage, Split, pair
 from perfjax.mechanisms import GaussianMean
 from perfjax.mechanisms._gaussian import CLIPPING_POINTS, quasi_normals
@@ -44,7 +45,7 @@ class LikelihoodRatioAbove(AbstractLeakage):
     threshold: Float[Array, "..."]
     outside: str = eqx.field(static=True)
 
-    def __init__(self, threshold: ArrayLike, *, outside: str = "shared"):
+    def __init__(self, threshold: Numbers, *, outside: str = "shared"):
         self.threshold = _check.in_range(
             _check.as_float(threshold, "threshold"), "threshold", 0, open_low=True, open_high=True
         )
@@ -125,11 +126,11 @@ def _clipped_distances(mechanism, population):
 
 
 def leak_probability_given_distance(
-    distance: ArrayLike,
-    noise_scale: ArrayLike,
-    population: ArrayLike,
+    distance: Numbers,
+    noise_scale: Numbers,
+    population: Numbers,
     *,
-    threshold: ArrayLike,
+    threshold: Numbers,
     dim: int | None = None,
     outside: str = "shared",
 ) -> Float[Array, "..."]:

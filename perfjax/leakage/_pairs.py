@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from perfjax import _check
+from perfjax._check import Numbers
 from perfjax.mechanisms import AbstractMechanism
 
 __all__ = ["AbstractLeakage", "Split", "check_pair", "leak_probability", "pair", "split"]
@@ -68,8 +69,8 @@ def split(
 def leak_probability(
     mechanism: AbstractMechanism,
     leakage: AbstractLeakage,
-    population: ArrayLike,
-    noise: ArrayLike | None = None,
+    population: Numbers,
+    noise: Numbers | None = None,
 ) -> Float[Array, "..."]:
     """The probability p that a user is leaked by one release.
 

@@ -3,8 +3,9 @@
 import abc
 
 import equinox as eqx
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from perfjax._check import Numbers
 from perfjax.privacy import Privacy
 
 __all__ = ["AbstractMechanism"]
@@ -38,7 +39,7 @@ class AbstractMechanism(eqx.Module):
         """The noise leaf."""
 
     @abc.abstractmethod
-    def check_noise(self, noise: ArrayLike) -> Float[Array, "..."]:
+    def check_noise(self, noise: Numbers) -> Float[Array, "..."]:
         """`noise` as an array, if it lies in the range of the noise leaf."""
 
     @abc.abstractmethod

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from perfjax import _check, accounting
+from perfjax._check import Numbers
 from perfjax.mechanisms._base import AbstractMechanism
 from perfjax.privacy import GaussianBudget, Privacy
 
@@ -69,12 +70,12 @@ class GaussianMean(AbstractMechanism):
 
     def __init__(
         self,
-        noise_scale: ArrayLike,
+        noise_scale: Numbers,
         *,
         dim: int,
-        clip_radius: ArrayLike | None = None,
-        mean: ArrayLike = 0.0,
-        covariance: ArrayLike = 1.0,
+        clip_radius: Numbers | None = None,
+        mean: Numbers = 0.0,
+        covariance: Numbers = 1.0,
     ):
         self.dim = _check.as_count(dim, "dim", low=1)
         leaves = (
@@ -90,15 +91,15 @@ class GaussianMean(AbstractMechanism):
     def from_budget(
         cls,
         *,
-        clip_radius: ArrayLike,
+        clip_radius: Numbers,
         dim: int,
-        rho: ArrayLike | None = None,
-        epsilon: ArrayLike | None = None,
-        delta: ArrayLike | None = None,
+        rho: Numbers | None = None,
+        epsilon: Numbers | None = None,
+        delta: Numbers | None = None,
         scope: str = "local",
-        population: ArrayLike | None = None,
-        mean: ArrayLike = 0.0,
-        covariance: ArrayLike = 1.0,
+        population: Numbers | None = None,
+        mean: Numbers = 0.0,
+        covariance: Numbers = 1.0,
     ) -> "GaussianMean":
         """The mechanism with the least noise that meets a budget per release, for one record replaced by another.
 
@@ -133,7 +134,7 @@ class GaussianMean(AbstractMechanism):
     def noise(self) -> Float[Array, "..."]:
         return self.noise_scale
 
-    def check_noise(self, noise: ArrayLike) -> Float[Array, "..."]:
+    def check_noise(self, noise: Numbers) -> Float[Array, "..."]:
         return _check.in_range(_check.as_float(noise, "noise_scale"), "noise_scale", 0, open_high=True)
 
     def error(self, population: Float[Array, ""], noise: Float[Array, ""] | None = None) -> Float[Array, ""]:

@@ -1,5 +1,6 @@
 """Randomized response: everybody flips their own bit with a known probability."""
 
+import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -7,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, xlog1py, xlogy
 from jax.scipy.stats import norm
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from perfjax import _check
+from perfjax._check import Numbers
 from perfjax.mechanisms._base import AbstractMechanism
 from perfjax.privacy import Privacy, PureBudget
 
@@ -48,7 +50,7 @@ class RandomizedResponse(AbstractMechanism):
     mean: Float[Array, "..."]
     clip_estimate: bool = eqx.field(static=True)
 
-    def __init__(self, epsilon: ArrayLike, mean: ArrayLike = (0.0, 1.0), *, clip_estimate: bool = False):
+    def __init__(self, epsilon: Numbers, mean: Numbers = (0.0, 1.0), *, clip_estimate: bool = False):
         mean = _check.in_range(_check.as_float(mean, "mean"), "mean", 0, 1)
         if mean.shape not in ((), (2,)):
             raise _check.fail("mean", "be one number or the two ends of an interval", mean)
@@ -61,26 +63,28 @@ class RandomizedResponse(AbstractMechanism):
     def noise(self) -> Float[Array, "..."]:
         return self.epsilon
 
-    def check_noise(self, noise: ArrayLike) -> Float[Array, "..."]:
+    def check_noise(self, noise: Numbers) -> Float[Array, "..."]:
         return _check.in_range(_check.as_float(noise, "epsilon"), "epsilon", 0, open_low=True)
 
     def error(self, population: Float[Array, ""], noise: Float[Array, ""] | None = None) -> Float[Array, ""]:
         noise = self.epsilon if noise is None else noise
         if self.clip_estimate:
             return _clipped_error(population, noise, self.mean)
-        spread = self._mean_square(center=0.5)
-        return _per_user(1 / (4 * jnp.tanh(noise / 2) ** 2) - spread, population)
+        # Not 1 / (4 tanh^2) less a mean square: near mu = 0 or 1 that is a difference of equal numbers.
+        coin = jnp.exp(-noise) / jnp.expm1(-noise) ** 2
+        return _per_user(coin + self._variance(), population)
 
     def privacy(self, population: Float[Array, "..."], noise: Float[Array, "..."] | None = None) -> Privacy:
         del population
         return Privacy(local=PureBudget(self.epsilon if noise is None else noise), central=None)
 
-    def _mean_square(self, center: float) -> Float[Array, ""]:
-        """E[(mu - center)^2] over the release's mu."""
+    def _variance(self) -> Float[Array, ""]:
+        """E[mu (1 - mu)] over the release's mu."""
         if self.mean.ndim == 0:
-            return (self.mean - center) ** 2
-        low, high = self.mean - center
-        return (low * low + low * high + high * high) / 3
+            return self.mean * (1 - self.mean)
+        low, high = self.mean
+        center, width = (low + high) / 2, high - low
+        return center * (1 - center) - width * width / 12
 
 
 def _per_user(total, population):
@@ -92,7 +96,8 @@ def _clipped_error(population, epsilon, mean):
     """Expected squared error of the estimate clipped to [0, 1], averaged over the release's mu."""
     mu, weight = _means(mean)
     rate = 0.5 + jnp.tanh(epsilon / 2) * (mu - 0.5)
-    crowd = jnp.maximum(population, EXACT_UP_TO)
+    endless = jnp.isinf(population)
+    crowd = jnp.where(endless, EXACT_UP_TO, jnp.maximum(population, EXACT_UP_TO))
     few = jnp.clip(population, 1, EXACT_UP_TO)
     below = jnp.floor(few)
     share = few - below
@@ -103,7 +108,7 @@ def _clipped_error(population, epsilon, mean):
     small = (1 - share) * summed(below) + share * summed(jnp.minimum(below + 1, EXACT_UP_TO))
     large = _normal_error(crowd, rate, mu, epsilon)
     error = jnp.where(population <= EXACT_UP_TO, small, large) @ weight
-    return jnp.where(population > 0, error, jnp.inf)
+    return jnp.where(population > 0, jnp.where(endless, 0, error), jnp.inf)
 
 
 def _means(mean):
@@ -127,14 +132,19 @@ def _summed_error(count, rate, mu, epsilon):
 
 def _normal_error(count, rate, mu, epsilon):
     """The error with a normal count of ones: the second moment of a normal estimate held to [0, 1]."""
-    scale = jnp.sqrt(rate * (1 - rate) / count) / jnp.tanh(epsilon / 2)
-    scale = jnp.maximum(scale, jnp.finfo(scale.dtype).tiny)
-    low, high = -mu / scale, (1 - mu) / scale
-    inside = norm.cdf(high) - norm.cdf(low) - (_x_density(high) - _x_density(low))
-    return scale**2 * inside + mu**2 * norm.cdf(low) + (1 - mu) ** 2 * norm.cdf(-high)
+    tiny = jnp.finfo(rate.dtype).tiny ** 0.5  # a rate can round to 0 or 1, where the root has no derivative
+    scale = jnp.sqrt(jnp.maximum(rate * (1 - rate) / count, tiny)) / jnp.tanh(epsilon / 2)
+    below, above = (jnp.minimum(room / scale, 50) for room in (mu, 1 - mu))  # beyond, x^2 overflows
+    inside = _second_moment(below) + _second_moment(above)
+    return scale**2 * inside + mu**2 * norm.cdf(-below) + (1 - mu) ** 2 * norm.cdf(-above)
 
 
-def _x_density(x):
-    """x phi(x), 0 in the far tails where x^2 overflows."""
-    x = jnp.clip(x, -50, 50)
-    return x * norm.pdf(x)
+def _second_moment(end):
+    """The integral of x^2 phi(x) over [0, end], near 0 by its series: the closed form cancels there."""
+    near = end < 1
+    small, large = jnp.where(near, end, 1), jnp.where(near, 1, end)
+    series = jnp.zeros_like(end)
+    for k in range(14, -1, -1):
+        series = series * small**2 + (-1) ** k / (2**k * math.factorial(k) * (2 * k + 3))
+    closed = norm.cdf(large) - 0.5 - large * norm.pdf(large)
+    return jnp.where(near, series * small**3 / math.sqrt(2 * math.pi), closed)

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
-from jaxtyping import Array, ArrayLike, Float, Key, UInt32
+from jaxtyping import Array, Float, Key, UInt32
 
 from perfjax import _check
+from perfjax._check import Numbers
 from perfjax.binomial import binomial_from_bits, normal_quantile, uniform_from_bits
 from perfjax.leakage import check_count_level, given_noise
 from perfjax.mechanisms import RandomizedResponse
@@ -23,7 +24,7 @@ WORDS = 6  # random 32-bit words of a release
 
 
 def simulate_counts(
-    scenario: Scenario, *, key: Key[Array, ""], trials: int, noise: ArrayLike | None = None
+    scenario: Scenario, *, key: Key[Array, ""], trials: int, noise: Numbers | None = None
 ) -> Trajectory:
     """Simulate runs by counting users instead of following them.
 
@@ -47,7 +48,8 @@ def simulate_counts(
     Raises:
         ValueError: if the scenario is out of reach at the count level, naming `simulate_users`; on bad input.
 
-    Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Algorithm 1; the count-level law is ours.
+    Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Algorithm 1; the law
+        of the count is ours.
 
     Example:
         >>> import jax, perfjax as pj

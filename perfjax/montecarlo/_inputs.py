@@ -1,6 +1,5 @@
 """The check layer of every sampler: keys, trials, and no derivatives."""
 
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp

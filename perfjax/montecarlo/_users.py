@@ -193,7 +193,7 @@ def _noisy_mean(mechanism, leakage, users, noise, size, key) -> Release:
     records_key, noise_key = jax.random.split(key)
     n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim
     total, records = _sum_of_blocks(
-        lambda block: _records(mechanism, jax.random.fold_in(records_key, block), size), users, (size, dim), noise.dtype
+        lambda block: _records(mechanism, jax.random.fold_in(records_key, block), size), users, (dim, size), noise.dtype
     )
     mean = total / n
     direction = jax.random.normal(noise_key, (dim,), noise.dtype) / jnp.sqrt(n)
@@ -206,8 +206,8 @@ def _noisy_mean(mechanism, leakage, users, noise, size, key) -> Release:
     def leaked(block):
         # With e = o - z_bar the noise, o - (mean without z) = e + (z - z_bar) / (n - 1): the difference of the two
         # squares is taken before rounding, for it is smaller than either by a factor of gamma sqrt(n).
-        deviation = (records(block) - mean) / scale
-        nearer = jnp.sum(deviation * (2 * direction + deviation / others), axis=-1)
+        deviation = (records(block) - mean[:, None]) / scale
+        nearer = jnp.sum(deviation * (2 * direction[:, None] + deviation / others), axis=0)
         if leakage.outside == "shared":
             ratio = n / others * nearer / 2
         else:
@@ -217,26 +217,26 @@ def _noisy_mean(mechanism, leakage, users, noise, size, key) -> Release:
     return error, leaked
 
 
-def _records(mechanism, key, size) -> Float[Array, "block dim"]:
+def _records(mechanism, key, size) -> Float[Array, "dim block"]:
     """Clipped records of a block of users, less mu: without clipping mu drops out, and costs no digits."""
-    standard = normals(key, (size, mechanism.dim), mechanism.mean.dtype)
+    # Users along the last axis: what is done to all of them fills a processor's vectors, twelve features do not.
+    standard = normals(key, (mechanism.dim, size), mechanism.mean.dtype).T
     if mechanism.clips:
-        return mechanism.clipped_records(standard) - mechanism.mean
-    return _colour(mechanism.covariance, standard)
+        return (mechanism.clipped_records(standard) - mechanism.mean).T
+    return _colour(mechanism.covariance, standard).T
 
 
 def _sum_of_blocks(draw, users, shape, dtype):
     """The sum of all users' records, and a function that gives any block of them again."""
-    size, dim = shape
+    dim, size = shape
     kept = max(1, KEPT_NUMBERS // (size * dim))
 
     def add(block, state):
         total, store = state
-        records = jax.lax.optimization_barrier(draw(block))
-        here = _present(users, block, size)[:, None]
+        records = draw(block)
         # A conditional write copies the store each time; the last slot takes what is not kept instead.
         store = jax.lax.dynamic_update_index_in_dim(store, records, jnp.minimum(block, kept), 0)
-        return total + jnp.sum(jnp.where(here, records, 0), axis=0), store
+        return total + jnp.sum(jnp.where(_present(users, block, size), records, 0), axis=1), store
 
     start = jnp.zeros(dim, dtype), jnp.zeros((kept + 1, *shape), dtype)
     total, store = jax.lax.fori_loop(jnp.int32(0), _blocks(users, size), add, start)

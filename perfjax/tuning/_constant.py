@@ -66,7 +66,7 @@ def tune(
     if scenario.mechanism.noise.ndim:
         first = scenario.mechanism.noise[..., 0]
         scenario = scenario.with_noise(first)
-    objective.check(scenario)
+    objective.check(scenario, key)
     _check_constraint(constraint, scenario)
     log_bounds = _log_bounds(bounds, scenario)
     optimum = _tune(scenario, objective, constraint, log_bounds, key)
