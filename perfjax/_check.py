@@ -8,7 +8,7 @@ import difflib
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,21 +24,28 @@ __all__ = [
     "as_floats",
     "check_known",
     "fail",
+    "in_dtype",
     "in_range",
     "is_known",
     "one_dtype",
+    "quoted",
 ]
-
-Numbers: TypeAlias = ArrayLike | Sequence  # one number, an array, or a (nested) sequence of numbers
-
 
 Numbers = ArrayLike | list | tuple
 """What becomes a float array: a number, an array, or nested lists of numbers."""
 
 
 def fail(name: str, requirement: str, value: object) -> ValueError:
-    """The error for an argument that breaks its requirement, to be raised by the caller."""
+    """The error for an argument that breaks its requirement, to be raised by the caller.
+
+    A string describes the value ("of shape (2,)") and is shown as it is; one that is the value comes `quoted`.
+    """
     return ValueError(f"Argument `{name}` must {requirement}, but is {_shown(value)}.")
+
+
+def quoted(value: object) -> object:
+    """`value`, in quotation marks if it is a string."""
+    return f'"{value}"' if isinstance(value, str) else value
 
 
 def as_float(value: Numbers, name: str) -> Float[Array, "..."]:
@@ -52,7 +59,7 @@ def as_float(value: Numbers, name: str) -> Float[Array, "..."]:
         with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
             array = jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise fail(name, "be a number or an array of numbers", value) from error
+        raise fail(name, "be a number or an array of numbers", quoted(value)) from error
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise fail(name, "be real", value)
     return _cast(array, array.dtype if jnp.issubdtype(array.dtype, jnp.floating) else jnp.result_type(float))
@@ -74,7 +81,7 @@ def as_floats(**named: Numbers) -> list[Float[Array, "..."]]:
 def as_count(value: int, name: str, *, low: int) -> int:
     """`value` as a Python int of at least `low`: something that fixes an array's shape."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < low:
-        raise fail(name, f"be an integer of at least {low}", value)
+        raise fail(name, f"be an integer of at least {low}", quoted(value))
     return int(value)
 
 
@@ -82,7 +89,7 @@ def as_choice(value: str, name: str, choices: Iterable[str]) -> str:
     """`value` if it is one of `choices`."""
     choices = tuple(choices)
     if value not in choices:
-        raise fail(name, "be " + " or ".join(f'"{choice}"' for choice in choices), value)
+        raise fail(name, "be " + " or ".join(f'"{choice}"' for choice in choices), quoted(value))
     return value
 
 
@@ -118,10 +125,18 @@ def is_known(*values: Any) -> bool:
     return not any(isinstance(value, jax.core.Tracer) for value in values)
 
 
+def in_dtype(value: Any, dtype: DTypeLike) -> Any:
+    """Python numbers as an array of `dtype`, anything else as it is: 0.5 is no reason to widen a float32 computation."""
+    numbers = jax.tree.leaves(value)
+    plain = numbers and all(isinstance(x, int | float) and not hasattr(x, "dtype") for x in numbers)
+    return np.asarray(value, dtype) if plain else value
+
+
 def one_dtype(tree: PyTree) -> PyTree:
     """`tree` with all of its float arrays in the widest dtype among them."""
     dtypes = [x.dtype for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
-    widest = functools.reduce(jnp.promote_types, dtypes)
+    with jax.numpy_dtype_promotion("standard"):
+        widest = functools.reduce(jnp.promote_types, dtypes)
     return jax.tree.map(lambda x: _cast(x, widest) if eqx.is_inexact_array(x) else x, tree)
 
 
@@ -148,4 +163,4 @@ def _shown(value: object) -> str:
     if isinstance(value, jax.Array | np.ndarray | np.generic):
         flat = np.asarray(value)
         return f"{flat[()]:g}" if flat.ndim == 0 and flat.dtype.kind in "fiu" else np.array2string(flat, threshold=6)
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return str(value)

@@ -18,7 +18,8 @@ the differences of f. What multiplies f'(K) is the derivative of the count at a 
 
 It is -(dF/dp)/P(K = k) with F the distribution function taken halfway up its jump at k, averaged over the uniform
 numbers that give k. Exactly unbiased for every quadratic f at every n and p: the two one-sided errors of f'(K) cancel.
-For other f the bias is that of the trapezoid rule, f'''/12 against f'.
+For other f the bias is that of the trapezoid rule, f'''/12 against f': for f(K) = 1/(1 + K) a quarter of the
+derivative at a mean far below 1, 1.5 % at 8, 0.06 % at 30. At p = 0 or 1 it is exact for linear f only.
 """
 
 import functools
@@ -84,8 +85,9 @@ def binomial_quantile(
 ) -> Float[Array, "..."]:
     """The count K of successes in n trials with F(K - 1) < u <= F(K): binomial if u is uniform.
 
-    Its law is within 1e-4 of the binomial one in total variation (float32: 4e-4 at n = 1e7). It does not decrease in u,
-    and is differentiable in `n` and `p` at fixed u, as described at the head of this module.
+    Its law is within 1e-4 of the binomial one in total variation up to n = 1e7, and in Kolmogorov distance beyond (in
+    float32 1e-3 there, from rounding n p). It does not decrease in u but for float32 rounding, and is differentiable in
+    `n` and `p` at fixed u, as described at the head of this module.
 
     Args:
         u: uniform numbers in (0, 1); what lies outside [2^-33, 1 - 2^-33] is moved there. Not differentiable.

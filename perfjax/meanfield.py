@@ -55,14 +55,14 @@ def recursion(scenario: Scenario) -> Trajectory:
     """`mean_field` of a checked scenario, to be traced by other code."""
     mechanism, participation = scenario.mechanism, scenario.participation
 
-    def error(n, x):
+    def error_of(n, x):
         # With a floor of 0 the expected population has none: below `nobody`, 1 / n^2 in the derivative would overflow.
         nobody = n <= jnp.finfo(n.dtype).tiny ** 0.25
         return jnp.where(nobody, jnp.inf, mechanism.error(jnp.where(nobody, 1, n), x))
 
     def release(n: Float[Array, ""], x: Float[Array, ""]):
         split = leakage.split(mechanism, scenario.leakage, n, x)
-        return participation.expected_next(n, split), (n, split.leaked, error(n, x))
+        return participation.expected_next(n, split), (n, split.leaked, error_of(n, x))
 
     noise = jnp.broadcast_to(mechanism.noise, (scenario.rounds + 1,))
     start = participation.bounded(scenario.population)

@@ -86,7 +86,14 @@ class Scenario(eqx.Module):
             ValueError: for a name that no part has, with the nearest that one has; or a value out of range.
         """
         own = {name: getattr(self, name) for name in (*PARTS, "population", "rounds")}
-        _check.check_known(leaves, (*own, *self.leaves()), "leaf")
+        present = self.leaves()
+        _check.check_known(leaves, (*own, *present), "leaf")
+        leaves = {
+            name: _check.in_dtype(value, self.population.dtype)
+            if not isinstance(present.get(name), int | str)
+            else value
+            for name, value in leaves.items()
+        }
         own |= {name: value for name, value in leaves.items() if name in own}
         for part in PARTS:
             made_of = arguments(own[part])

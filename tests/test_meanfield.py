@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,16 +29,22 @@ SCENARIOS = {
 every_scenario = pytest.mark.parametrize("name", list(SCENARIOS))
 
 
+@eqx.filter_jit
+def one_release(scenario, n, x):
+    p = pj.leak_probability(scenario.mechanism, scenario.leakage, n, x)
+    return p, scenario.mechanism.error(n, x)
+
+
 def step_by_step(scenario, noise):
     """The recursion as a Python loop over single releases."""
     who, n = scenario.participation, float(scenario.population)
-    gain = who.recruit if who.recruiters == "everyone" else 0.0
+    leave, recruit, floor, cap = (float(x) for x in (who.leave, who.recruit, who.floor, who.cap))
     path = []
     for x in noise:
-        p = float(pj.leak_probability(scenario.mechanism, scenario.leakage, n, x))
-        path.append((n, p, float(scenario.mechanism.error(jnp.asarray(n), jnp.asarray(x)))))
-        recruits = who.recruit * (1 - p) + gain * p
-        n = min(max(n * float(1 - who.leave * p + recruits), float(who.floor)), float(who.cap))
+        p, error = (float(y) for y in one_release(scenario, jnp.asarray(n), jnp.asarray(x)))
+        path.append((n, p, error))
+        recruits = recruit if who.recruiters == "everyone" else recruit * (1 - p)
+        n = min(max(n * (1 - leave * p + recruits), floor), cap)
     return np.array(path).T
 
 

@@ -63,7 +63,8 @@ def split(
     population = jnp.where(population > 1, population, 2) if mechanism.needs_crowd else population
     noise = jnp.where(noise == mechanism.no_privacy, 1, noise)
     leaked, kept = _PAIRS[type(mechanism), type(leakage)](mechanism, leakage, population, noise)
-    return Split(jnp.where(exposed, 1, leaked), jnp.where(exposed, 0, kept))
+    # Quadrature weights sum to 1 up to rounding only.
+    return Split(*(jnp.clip(jnp.where(exposed, sure, p), 0, 1) for sure, p in ((1, leaked), (0, kept))))
 
 
 def leak_probability(

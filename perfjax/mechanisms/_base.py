@@ -3,6 +3,7 @@
 import abc
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from perfjax._check import Numbers
@@ -42,10 +43,15 @@ class AbstractMechanism(eqx.Module):
     def check_noise(self, noise: Numbers) -> Float[Array, "..."]:
         """`noise` as an array, if it lies in the range of the noise leaf."""
 
+    def typed(self, population: Numbers, noise: Numbers | None) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Population and noise (the mechanism's own, if None) in the mechanism's dtype."""
+        noise = self.noise if noise is None else noise
+        return jnp.asarray(population, self.noise.dtype), jnp.asarray(noise, self.noise.dtype)
+
     @abc.abstractmethod
-    def error(self, population: Float[Array, ""], noise: Float[Array, ""] | None = None) -> Float[Array, ""]:
+    def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
         """The expected squared error of a release to `population` users (n); infinite for none."""
 
     @abc.abstractmethod
-    def privacy(self, population: Float[Array, "..."], noise: Float[Array, "..."] | None = None) -> Privacy:
+    def privacy(self, population: Numbers, noise: Numbers | None = None) -> Privacy:
         """The privacy budget of each release, by population and noise."""

@@ -137,8 +137,8 @@ class GaussianMean(AbstractMechanism):
     def check_noise(self, noise: Numbers) -> Float[Array, "..."]:
         return _check.in_range(_check.as_float(noise, "noise_scale"), "noise_scale", 0, open_high=True)
 
-    def error(self, population: Float[Array, ""], noise: Float[Array, ""] | None = None) -> Float[Array, ""]:
-        noise = self.noise_scale if noise is None else noise
+    def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
+        population, noise = self.typed(population, noise)
         scatter, squared_bias = jnp.asarray(self.dim, self.mean.dtype), jnp.zeros_like(noise)
         if self.clips:
             moments = self.clipped_moments()
@@ -147,8 +147,8 @@ class GaussianMean(AbstractMechanism):
         present = population > 0
         return jnp.where(present, total / jnp.where(present, population, 1) + squared_bias, jnp.inf)
 
-    def privacy(self, population: Float[Array, "..."], noise: Float[Array, "..."] | None = None) -> Privacy:
-        noise = self.noise_scale if noise is None else noise
+    def privacy(self, population: Numbers, noise: Numbers | None = None) -> Privacy:
+        population, noise = self.typed(population, noise)
         if self.clip_radius is None:
             unbounded = jnp.full(jnp.broadcast_shapes(noise.shape, population.shape), jnp.inf, noise.dtype)
             return Privacy(local=GaussianBudget(unbounded), central=GaussianBudget(unbounded))

@@ -66,17 +66,17 @@ class RandomizedResponse(AbstractMechanism):
     def check_noise(self, noise: Numbers) -> Float[Array, "..."]:
         return _check.in_range(_check.as_float(noise, "epsilon"), "epsilon", 0, open_low=True)
 
-    def error(self, population: Float[Array, ""], noise: Float[Array, ""] | None = None) -> Float[Array, ""]:
-        noise = self.epsilon if noise is None else noise
+    def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
+        population, noise = self.typed(population, noise)
         if self.clip_estimate:
             return _clipped_error(population, noise, self.mean)
         # Not 1 / (4 tanh^2) less a mean square: near mu = 0 or 1 that is a difference of equal numbers.
         coin = jnp.exp(-noise) / jnp.expm1(-noise) ** 2
         return _per_user(coin + self._variance(), population)
 
-    def privacy(self, population: Float[Array, "..."], noise: Float[Array, "..."] | None = None) -> Privacy:
-        del population
-        return Privacy(local=PureBudget(self.epsilon if noise is None else noise), central=None)
+    def privacy(self, population: Numbers, noise: Numbers | None = None) -> Privacy:
+        _, epsilon = self.typed(population, noise)
+        return Privacy(local=PureBudget(epsilon), central=None)
 
     def _variance(self) -> Float[Array, ""]:
         """E[mu (1 - mu)] over the release's mu."""

@@ -34,7 +34,7 @@ def without_gradient(tree: PyTree, sampler: str) -> PyTree:
     def refuse(primals, tangents):
         raise ValueError(
             f"{sampler} has no gradient: a sampled path is a step function of its parameters. "
-            "Differentiate mean_field instead, or the scenario's other deterministic solvers."
+            "Differentiate a deterministic solver instead, such as mean_field."
         )
 
     arrays, rest = eqx.partition(tree, eqx.is_inexact_array)

@@ -6,12 +6,12 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from perfjax import _check
+from perfjax._check import Numbers
 from perfjax.leakage import AbstractLeakage, LikelihoodRatioAbove, TrueBitKept
 from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
-from perfjax.mechanisms._gaussian import _colour, _whiten
 from perfjax.montecarlo._inputs import as_key, without_gradient
 from perfjax.montecarlo._normals import normals
 from perfjax.scenario import Scenario
@@ -19,32 +19,36 @@ from perfjax.trajectory import Trajectory
 
 __all__ = ["simulate_users"]
 
-BLOCK_USERS = 1024  # users drawn at a time, fewer if they have more than
-BLOCK_NUMBERS = 2**14  # numbers in all: what a core's cache holds
+# Measured in benchmarks/bench_users.py: larger blocks gain little and cost small populations more, smaller ones lose
+# to the loop, and records drawn twice take 1.6 times as long as records kept.
+BLOCK_USERS = 1024  # users drawn at a time
+BLOCK_NUMBERS = 2**14  # but no more numbers than a core's cache holds
 KEPT_NUMBERS = 2**18  # numbers of a release that are kept; those beyond are drawn a second time when they are needed
 
 
-def simulate_users(scenario: Scenario, *, key: Array, trials: int) -> Trajectory:
+def simulate_users(scenario: Scenario, *, key: Key[Array, ""], trials: int, noise: Numbers | None = None) -> Trajectory:
     r"""Simulate every user of every release.
 
     For each of the n_t users of release t: draw a record, clip it, add it to the released statistic. Then, for each
     again: is the user leaked by what was released? A leaked user leaves with probability q; one that was spared (or
     everyone, by `recruiters`) recruits a new one with probability r. So n_{t+1} = n_t - (left) + (recruited), held to
-    the whole numbers between `floor` and `cap`. For a mean, with o the release and z_bar the mean of the clipped records,
+    the whole numbers between `floor` and `cap`. For a mean, with o the release and z_bar the mean of clipped records,
 
         Lambda(z) = log p(o | z_bar, gamma^2 / n) - log p(o | z_bar - (z - z_bar) / (n - 1), gamma^2 / n or / (n - 1))
 
     from the actual o and z_bar, and z is leaked when Lambda(z) > tau.
 
-    Users are drawn in blocks: time is proportional to the population of the moment, memory bounded whatever the cap.
-    Trials run one after another, and under `vmap` so do scenarios. Trial k, release t and block b draw from a key
-    folded from (key, k, t, b): more trials or more rounds leave those already there as they were, bit for bit.
+    Users are drawn in blocks of at most 1024: time is proportional to the population of the moment, memory bounded
+    whatever the cap. Trials run one after another, and under `vmap` so do scenarios. Trial k, release t and block b
+    draw from a key folded from (key, k, t, b): more trials or more rounds leave those already there as they were, bit
+    for bit.
 
     Args:
         scenario: the scenario. Population, floor and cap count as whole numbers: the population is rounded, the floor
             rounded up, the cap down. Cap below 2^31.
-        key: a typed key, `jax.random.key(0)`. Scenarios compared with each other want their own, or share their noise.
+        key: a typed key. Scenarios given the same key share their draws.
         trials: independent runs, at least 1.
+        noise: x, instead of the scenario's own: one value, or one per release.
 
     Returns:
         `Trajectory` with [trials, T + 1] fields: population n_t; leak_probability, the share of the n_t users that was
@@ -67,7 +71,9 @@ def simulate_users(scenario: Scenario, *, key: Array, trials: int) -> Trajectory
     """
     key, trials = as_key(key), _check.as_count(trials, "trials", low=1)
     _check_pair(scenario)
-    cap = _check.in_range(scenario.participation.cap, "cap", 1, 2**31, open_high=True)
+    if noise is not None:
+        scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
+    cap = _check.in_range(scenario.participation.cap, "cap", 1, 2.0**31, open_high=True)
     scenario = eqx.tree_at(lambda s: s.participation.cap, scenario, cap)
     scenario = without_gradient(scenario, "simulate_users")
     population, leaked, error, expected_error = _simulate(scenario, key, trials)
@@ -85,7 +91,7 @@ def _simulate(scenario, key, trials):
     # A vmapped while loop runs every lane to the longest one's end: scenarios run in turn instead.
     @jax.custom_batching.sequential_vmap
     def run(scenario, key):
-        trial = jnp.arange(trials, dtype=jnp.uint32)
+        trial = jnp.arange(trials, dtype=jnp.int32)
         return jax.lax.map(lambda k: _trial(scenario, jax.random.fold_in(key, k)), trial)
 
     return run(scenario, key)
@@ -105,7 +111,7 @@ def _trial(scenario, key):
         share = tally.leaked.astype(noise.dtype) / jnp.maximum(n, 1)
         return following, (n, share, error, mechanism.error(n, noise))
 
-    releases = jnp.arange(scenario.rounds + 1, dtype=jnp.uint32)
+    releases = jnp.arange(scenario.rounds + 1, dtype=jnp.int32)
     noise = jnp.broadcast_to(mechanism.noise, releases.shape)
     start = jnp.maximum(jnp.minimum(_whole(jnp.round(scenario.population)), cap), floor)
     return jax.lax.scan(release, start, (releases, noise))[1]
@@ -145,7 +151,7 @@ def _release(scenario, users, noise, key):
 
 def _block_size(mechanism) -> int:
     """Users per block, a power of two and at least two."""
-    numbers = getattr(mechanism, "dim", 1)
+    numbers = mechanism.dim if isinstance(mechanism, GaussianMean) else 1
     return min(BLOCK_USERS, 2 ** max(1, (BLOCK_NUMBERS // numbers).bit_length() - 1))
 
 
@@ -192,38 +198,53 @@ def _releases(mechanism, leakage):
 def _noisy_mean(mechanism, leakage, users, noise, size, key) -> Release:
     records_key, noise_key = jax.random.split(key)
     n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim
-    total, records = _sum_of_blocks(
-        lambda block: _records(mechanism, jax.random.fold_in(records_key, block), size), users, (dim, size), noise.dtype
-    )
+    root = jnp.linalg.cholesky(mechanism.covariance) if mechanism.covariance.ndim == 2 else mechanism.covariance**0.5
+
+    def draw(block):
+        return _records(mechanism, root, jax.random.fold_in(records_key, block), size)
+
+    total, records = _sum_of_blocks(draw, users, (dim, size), noise.dtype)
     mean = total / n
     direction = jax.random.normal(noise_key, (dim,), noise.dtype) / jnp.sqrt(n)
-    miss = _whiten(mechanism.covariance, (mean + noise * direction)[None])
-    error = jnp.where(users > 0, jnp.sum(miss**2), jnp.inf)
+    miss = mean + noise * direction
+    white = jax.scipy.linalg.solve_triangular(root, miss, lower=True) if root.ndim == 2 else miss / root
+    error = jnp.where(users > 0, jnp.sum(white**2), jnp.inf)
+    return error, _membership_test(leakage, n, noise, direction, mean, records)
 
-    exposed = (users <= 1) | (noise == mechanism.no_privacy)
-    scale, others = jnp.where(noise == mechanism.no_privacy, 1, noise), jnp.maximum(n - 1, 1)
+
+def _records(mechanism, root, key, size) -> Float[Array, "dim block"]:
+    """Clipped records of a block of users, less mu: without clipping mu drops out, and costs no digits."""
+    # Users along the last axis: what is done to all of them fills a processor's vectors, a dozen features do not.
+    standard = normals(key, (mechanism.dim, size), root.dtype)
+    if root.ndim == 2:
+        deviations = jnp.matmul(root, standard, precision="highest")
+    else:
+        deviations = jnp.broadcast_to(root, mechanism.dim)[:, None] * standard
+    if not mechanism.clips:
+        return deviations
+    mu = jnp.broadcast_to(mechanism.mean, mechanism.dim)[:, None]
+    records = mu + deviations
+    norm = jnp.sqrt(jnp.sum(records**2, axis=0))
+    return records * jnp.minimum(1, mechanism.clip_radius / norm) - mu
+
+
+def _membership_test(leakage, n, noise, direction, mean, records) -> Callable[[Int[Array, ""]], Bool[Array, " block"]]:
+    """Who of a block is leaked by the release `mean` + `noise` * `direction`."""
+    exposed = (n <= 1) | (noise == 0)
+    scale, others = jnp.where(noise == 0, 1, noise), jnp.maximum(n - 1, 1)
 
     def leaked(block):
-        # With e = o - z_bar the noise, o - (mean without z) = e + (z - z_bar) / (n - 1): the difference of the two
-        # squares is taken before rounding, for it is smaller than either by a factor of gamma sqrt(n).
+        # With e = o - z_bar, the noise, o - (mean without z) = e + (z - z_bar) / (n - 1). The difference of the squares
+        # of the two is gamma sqrt(n) times smaller than either: it is written out, for subtracting would lose it.
         deviation = (records(block) - mean[:, None]) / scale
         nearer = jnp.sum(deviation * (2 * direction[:, None] + deviation / others), axis=0)
         if leakage.outside == "shared":
             ratio = n / others * nearer / 2
         else:
-            ratio = (dim * jnp.log1p(1 / others) + nearer - jnp.sum(direction**2)) / 2
+            ratio = (direction.size * jnp.log1p(1 / others) + nearer - jnp.sum(direction**2)) / 2
         return exposed | (ratio > leakage.threshold)
 
-    return error, leaked
-
-
-def _records(mechanism, key, size) -> Float[Array, "dim block"]:
-    """Clipped records of a block of users, less mu: without clipping mu drops out, and costs no digits."""
-    # Users along the last axis: what is done to all of them fills a processor's vectors, twelve features do not.
-    standard = normals(key, (mechanism.dim, size), mechanism.mean.dtype).T
-    if mechanism.clips:
-        return (mechanism.clipped_records(standard) - mechanism.mean).T
-    return _colour(mechanism.covariance, standard).T
+    return leaked
 
 
 def _sum_of_blocks(draw, users, shape, dtype):

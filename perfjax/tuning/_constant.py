@@ -221,7 +221,7 @@ def _following_jvp(primals, tangents, *, constraint, key):
 
 def _steps(dtype) -> int:
     """Steps in each basin, enough for the rounding of the objective to be what limits the place of the minimum."""
-    return 32 if dtype == jnp.float64 else 12
+    return 32 if dtype == jnp.float64 else 8
 
 
 def _margin(scenario, constraint, place):

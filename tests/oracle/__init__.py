@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["cases"]
+__all__ = ["cases", "kinds"]
 
 
 def cases(file: str, kind: str) -> list[dict[str, Any]]:
@@ -14,6 +14,11 @@ def cases(file: str, kind: str) -> list[dict[str, Any]]:
     if not found:
         raise KeyError(f"no cases of kind {kind!r} in {file}.json")
     return found
+
+
+def kinds(file: str) -> set[str]:
+    """The kinds of cases in `<file>.json`."""
+    return {case["kind"] for case in _read(file)}
 
 
 @functools.cache
