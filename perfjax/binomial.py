@@ -19,7 +19,8 @@ the differences of f. What multiplies f'(K) is the derivative of the count at a 
 It is -(dF/dp)/P(K = k) with F the distribution function taken halfway up its jump at k, averaged over the uniform
 numbers that give k. Exactly unbiased for every quadratic f at every n and p: the two one-sided errors of f'(K) cancel.
 For other f the bias is that of the trapezoid rule, f'''/12 against f': for f(K) = 1/(1 + K) a quarter of the
-derivative at a mean far below 1, 1.5 % at 8, 0.06 % at 30. At p = 0 or 1 it is exact for linear f only.
+derivative at a mean far below 1, 1.5 % at 8, 0.06 % at 30. At p = 0 or 1, as at any mean below 1e-6, it is exact for
+linear f only.
 """
 
 import functools

@@ -1,5 +1,7 @@
 """The Markov kernel of the population: from n users, the distribution of the next population on the nodes."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,10 +76,10 @@ def _hat_weights(mean, std, nodes):
     tiny = jnp.finfo(nodes.dtype).tiny
     std = jnp.maximum(std, jnp.maximum(mean, 1) * 1e-6)
     z = jnp.clip((nodes - mean) / std, -40, 40)
-    below = jax.lax.erfc(z * -np.sqrt(0.5)) / 2
-    density = jnp.exp(-z * z / 2) * (1 / np.sqrt(2 * np.pi))
+    below = jax.lax.erfc(z * -math.sqrt(0.5)) / 2
+    density = jnp.exp(-z * z / 2) * (1 / math.sqrt(2 * math.pi))
     # Between neighbours a < b: mass m and first moment about a, from whichever tail is small.
-    upper = jax.lax.erfc(z * np.sqrt(0.5)) / 2
+    upper = jax.lax.erfc(z * math.sqrt(0.5)) / 2
     right = z[:-1] > 0
     mass = jnp.where(right, upper[:-1] - upper[1:], below[1:] - below[:-1])
     moment = std * (density[:-1] - density[1:]) + (mean - nodes[:-1]) * mass

@@ -48,10 +48,13 @@ class PopulationLaw(eqx.Module):
     scenario: Scenario
 
     def quantile(self, p: Numbers) -> Float[Array, "*p releases"]:
-        """The p-quantile of the population at every release, interpolated between nodes."""
+        """The p-quantile of the population at every release: half a node's probability counts as below it."""
         p = _check.in_range(_check.as_float(p, "p").astype(self.nodes.dtype), "p", 0, 1)
-        cumulative = jnp.cumsum(self.probability, axis=-1)
-        one = lambda level: jax.vmap(lambda c: jnp.interp(level, c, self.nodes))(cumulative)  # noqa: E731
+        middle = jnp.cumsum(self.probability, axis=-1) - self.probability / 2
+
+        def one(level):
+            return jax.vmap(lambda below: jnp.interp(level, below, self.nodes))(middle)
+
         return jnp.vectorize(one, signature="()->(t)")(p)
 
     def to_xarray(self) -> xr.Dataset:
@@ -74,7 +77,7 @@ class PopulationLaw(eqx.Module):
         )
 
 
-def population_law(scenario: Scenario, *, noise: Numbers | None = None, rtol: float | None = None) -> PopulationLaw:
+def population_law(scenario: Scenario, *, noise: Numbers | None = None, rtol: float | int | None = None) -> PopulationLaw:
     """The distribution of the population at every release: a Markov chain on nodes, no sampling.
 
     The population is a one-dimensional chain, so its law is T vector-matrix products. Rows of the kernel mix over the

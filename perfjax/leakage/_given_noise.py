@@ -6,6 +6,7 @@ records' residuals from their mean sum to zero. Randomized response shares nothi
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -127,11 +128,11 @@ def _gaussian_mean(mechanism, leakage, population, noise, shared) -> GivenNoise:
 
 
 def _below(x):
-    return jax.lax.erfc(jnp.clip(x, -40, 40) * -np.sqrt(0.5)) / 2
+    return jax.lax.erfc(jnp.clip(x, -40, 40) * -math.sqrt(0.5)) / 2
 
 
 def _density(x):
-    return jnp.exp(-(jnp.clip(x, -40, 40) ** 2) / 2) * (1 / np.sqrt(2 * np.pi))
+    return jnp.exp(-(jnp.clip(x, -40, 40) ** 2) / 2) * (1 / math.sqrt(2 * math.pi))
 
 
 def _across(limit, dim):

@@ -6,7 +6,8 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln, xlog1py, xlogy
+from jax.nn import sigmoid
+from jax.scipy.special import gammaln, xlogy
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
@@ -33,7 +34,8 @@ class RandomizedResponse(AbstractMechanism):
         mean: mu, one number in [0, 1], or the two ends of an interval in which every release draws its own mu.
         clip_estimate: whether the estimate is clipped to [0, 1]. Then the error has no closed form: it is summed over
             all counts up to 64 users (interpolated between whole numbers), and beyond that the count is taken as
-            normal, which is within 0.2 % of the sum.
+            normal. The normal knows nothing of the steps of the count, relative error up to 0.9 / sqrt(n) with a budget
+            below 1 / sqrt(n), nor of its skewness, up to a fifth for a fixed mu within 1 / n of 0 or 1.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3, equation 1 and Lemma 1. The
         paper does not say that its simulations clip the estimate; they do.
@@ -95,20 +97,20 @@ def _per_user(total, population):
 def _clipped_error(population, epsilon, mean):
     """Expected squared error of the estimate clipped to [0, 1], averaged over the release's mu."""
     mu, weight = _means(mean)
-    rate = 0.5 + jnp.tanh(epsilon / 2) * (mu - 0.5)
-    endless = jnp.isinf(population)
-    crowd = jnp.where(endless, EXACT_UP_TO, jnp.maximum(population, EXACT_UP_TO))
+    kept, flipped = sigmoid(epsilon), sigmoid(-epsilon)
+    one, zero = mu * kept + (1 - mu) * flipped, (1 - mu) * kept + mu * flipped  # 1 - one loses the last users
+    crowd = jnp.maximum(population, EXACT_UP_TO)
     few = jnp.clip(population, 1, EXACT_UP_TO)
     below = jnp.floor(few)
     share = few - below
 
     def summed(count):
-        return _summed_error(count, rate, mu, epsilon)
+        return _summed_error(count, one, zero, mu, epsilon)
 
     small = (1 - share) * summed(below) + share * summed(jnp.minimum(below + 1, EXACT_UP_TO))
-    large = _normal_error(crowd, rate, mu, epsilon)
+    large = _normal_error(crowd, one, zero, mu, epsilon)
     error = jnp.where(population <= EXACT_UP_TO, small, large) @ weight
-    return jnp.where(population > 0, jnp.where(endless, 0, error), jnp.inf)
+    return jnp.where(population > 0, error, jnp.inf)
 
 
 def _means(mean):
@@ -120,31 +122,40 @@ def _means(mean):
     return low + (high - low) * jnp.asarray((node + 1) / 2, mean.dtype), jnp.asarray(weight / 2, mean.dtype)
 
 
-def _summed_error(count, rate, mu, epsilon):
+def _summed_error(count, one, zero, mu, epsilon):
     """The error for a whole number of users: a sum over the number of ones they send."""
-    ones = jnp.arange(EXACT_UP_TO + 1, dtype=rate.dtype)[:, None]
+    ones = jnp.arange(EXACT_UP_TO + 1, dtype=mu.dtype)[:, None]
     estimate = jnp.clip(0.5 + (ones / count - 0.5) / jnp.tanh(epsilon / 2), 0, 1)
     zeros = jnp.maximum(count - ones, 0)
     ways = gammaln(count + 1) - gammaln(ones + 1) - gammaln(zeros + 1)
-    chance = jnp.exp(ways + xlogy(ones, rate) + xlog1py(zeros, -rate))
+    chance = jnp.exp(ways + xlogy(ones, one) + xlogy(zeros, zero))
     return jnp.sum(jnp.where(ones <= count, chance * (estimate - mu) ** 2, 0), axis=0)
 
 
-def _normal_error(count, rate, mu, epsilon):
-    """The error with a normal count of ones: the second moment of a normal estimate held to [0, 1]."""
-    tiny = jnp.finfo(rate.dtype).tiny ** 0.5  # a rate can round to 0 or 1, where the root has no derivative
-    scale = jnp.sqrt(jnp.maximum(rate * (1 - rate) / count, tiny)) / jnp.tanh(epsilon / 2)
-    below, above = (jnp.minimum(room / scale, 50) for room in (mu, 1 - mu))  # beyond, x^2 overflows
-    inside = _second_moment(below) + _second_moment(above)
-    return scale**2 * inside + mu**2 * norm.cdf(-below) + (1 - mu) ** 2 * norm.cdf(-above)
+def _normal_error(count, one, zero, mu, epsilon):
+    """The error with a normal count of ones: the second moment of a normal deviation held to [-mu, 1 - mu].
+
+    Between 0 and `count` ones the estimate overshoots [0, 1] by at most `reach`, a normal by any amount. What it takes
+    from beyond `reach` is put back, so that the limit of no privacy, which clips nothing, is exact.
+    """
+    variance = one * zero / count
+    random = variance > 0
+    scale = jnp.sqrt(jnp.where(random, variance, 1)) / jnp.tanh(epsilon / 2)
+    reach = (1 / jnp.tanh(epsilon / 2) - 1) / 2
+    low, high = -mu / scale, (1 - mu) / scale
+    inside = norm.cdf(high) - norm.cdf(low) - (_x_density(high) - _x_density(low))
+    held = scale**2 * inside + mu**2 * norm.cdf(low) + (1 - mu) ** 2 * norm.cdf(-high)
+    returned = scale**2 * (_excess((mu + reach) / scale) + _excess((1 - mu + reach) / scale))
+    return jnp.where(random, held + returned, 0)
 
 
-def _second_moment(end):
-    """The integral of x^2 phi(x) over [0, end], near 0 by its series: the closed form cancels there."""
-    near = end < 1
-    small, large = jnp.where(near, end, 1), jnp.where(near, 1, end)
-    series = jnp.zeros_like(end)
-    for k in range(14, -1, -1):
-        series = series * small**2 + (-1) ** k / (2**k * math.factorial(k) * (2 * k + 3))
-    closed = norm.cdf(large) - 0.5 - large * norm.pdf(large)
-    return jnp.where(near, series * small**3 / math.sqrt(2 * math.pi), closed)
+def _x_density(x):
+    """x phi(x), 0 in the far tails where x^2 overflows."""
+    x = jnp.clip(x, -50, 50)
+    return x * norm.pdf(x)
+
+
+def _excess(x):
+    """E[u^2 - x^2; u > x] for a standard normal u."""
+    x = jnp.minimum(x, 50)
+    return (1 - x * x) * norm.cdf(-x) + _x_density(x)

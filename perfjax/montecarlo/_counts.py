@@ -24,7 +24,7 @@ WORDS = 6  # random 32-bit words of a release
 
 
 def simulate_counts(
-    scenario: Scenario, *, key: Key[Array, ""], trials: int, noise: Numbers | None = None
+    scenario: Scenario, *, key: Array, trials: int, noise: Numbers | None = None
 ) -> Trajectory:
     """Simulate runs by counting users instead of following them.
 

@@ -22,7 +22,7 @@ __all__ = ["simulate_users"]
 # Measured in benchmarks/bench_users.py: larger blocks gain little and cost small populations more, smaller ones lose
 # to the loop, and records drawn twice take 1.6 times as long as records kept.
 BLOCK_USERS = 1024  # users drawn at a time
-BLOCK_NUMBERS = 2**14  # but no more numbers than a core's cache holds
+BLOCK_NUMBERS = 2**16  # but no more numbers than a core's cache holds
 KEPT_NUMBERS = 2**18  # numbers of a release that are kept; those beyond are drawn a second time when they are needed
 
 

@@ -184,7 +184,8 @@ def _tracked(basin, live, constraint, log_bounds, edge, margin, key) -> _Basin:
     at_bound = (basin.place <= log_bounds[0] + margin) | (basin.place >= log_bounds[1] - margin)
     at_edge = jnp.abs(basin.place - edge) <= margin
     place = _following(basin.place, live, at_bound, at_edge, constraint=constraint, key=key)
-    return basin._replace(place=place, log_value=_log_value(place, live, key))
+    found = jnp.isfinite(basin.log_value)
+    return basin._replace(place=place, log_value=jnp.where(found, _log_value(place, live, key), jnp.inf))
 
 
 def _log_value(place, live, key):

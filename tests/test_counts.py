@@ -1,0 +1,91 @@
+"""The count-level simulator: what a draw depends on, and the fluctuation that all users share."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scenarios import gaussian, response
+
+import perfjax as pj
+
+
+@pytest.fixture(params=["gaussian", "response"])
+def scenario(request):
+    if request.param == "gaussian":
+        return gaussian(2.0, rounds=6, population=300.0)
+    return response(1.0, rounds=6, population=300.0)
+
+
+def simulate(scenario, trials=8, key=0):
+    return pj.simulate_counts(scenario, key=jax.random.key(key), trials=trials)
+
+
+def test_a_draw_depends_on_key_trial_and_release_only(scenario):
+    few, many = simulate(scenario, 3), simulate(scenario, 40)
+    for one, other in zip(jax.tree.leaves(few)[:3], jax.tree.leaves(many)[:3], strict=True):
+        np.testing.assert_array_equal(one, other[:3])
+    shorter = simulate(scenario.replace(rounds=3), 3)
+    np.testing.assert_array_equal(shorter.population, few.population[:, :4])
+
+
+def test_trials_and_releases_share_no_noise(scenario):
+    runs = simulate(scenario, 2000)
+    share = np.asarray(runs.leak_probability[:, :2])
+    assert len(np.unique(runs.error[:, 0])) == 2000
+    assert abs(np.corrcoef(share[:, 0], share[:, 1])[0, 1]) < 0.1
+    assert not np.array_equal(runs.error, simulate(scenario, 2000, key=1).error)
+
+
+def test_no_key_is_used_twice(scenario):
+    with jax.debug_key_reuse(True):
+        simulate(scenario)
+
+
+def test_populations_are_whole_numbers_between_floor_and_cap(scenario):
+    population = np.asarray(simulate(scenario.replace(floor=200.0, cap=310.0), 200).population)
+    np.testing.assert_array_equal(population, np.round(population))
+    assert population.min() >= 200
+    assert population.max() <= 310
+
+
+def test_users_share_the_noise():
+    """One round at 20,000 users: the leaked count varies far more than independent leaks would."""
+    scenario = gaussian(1.0, dim=12, outside="recomputed", population=20_000.0, rounds=1)
+    leaked = 20_000 * np.asarray(simulate(scenario, 20_000).leak_probability[:, 0])
+    p = leaked.mean() / 20_000
+    assert 850 < leaked.std() < 1050
+    assert np.sqrt(20_000 * p * (1 - p)) < 60
+
+
+def test_realised_error_has_the_expected_mean(scenario):
+    runs = simulate(scenario, 20_000)
+    error, expected = np.asarray(runs.error[:, 0]), float(runs.expected_error[0, 0])
+    assert abs(error.mean() - expected) < 4 * error.std() / np.sqrt(error.size)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_billion_users(dtype):
+    scenario = gaussian(0.001, dim=12, population=1e9, rounds=3, cap=1e10).astype(dtype)
+    runs, path = simulate(scenario, 4000), pj.mean_field(scenario.astype("float64"))
+    last = np.asarray(runs.population[:, -1], float)
+    assert runs.population.dtype == dtype
+    assert abs(last.mean() / path.population[-1] - 1) < 5 * last.std() / last.mean() / np.sqrt(4000) + 1e-3
+
+
+def test_gradient_follows_the_law():
+    scenario = gaussian(2.0, rounds=4, population=300.0)
+    sampled = pj.CumulativeError(solver="counts", trials=4000)
+    slope = jax.grad(lambda q: sampled(scenario.replace(leave=q), key=jax.random.key(0)))(0.3)
+    exact = jax.grad(lambda q: pj.CumulativeError(solver="law")(scenario.replace(leave=q)))(0.3)
+    assert abs(slope / exact - 1) < 0.03
+
+
+def test_bad_input_is_one_clear_line(scenario):
+    with pytest.raises(ValueError, match="`trials` must be an integer of at least 1, but is 0"):
+        simulate(scenario, 0)
+    with pytest.raises(ValueError, match="`key`"):
+        pj.simulate_counts(scenario, key=jnp.zeros(2, jnp.uint32), trials=1)
+    with pytest.raises(ValueError, match="`key` must be given"):
+        pj.CumulativeError(solver="counts", trials=5)(scenario)
+    with pytest.raises(ValueError, match="`trials` must be given"):
+        pj.CumulativeError(solver="counts")

@@ -1,0 +1,109 @@
+"""The law of the population: exact where it can be, within its stated error elsewhere, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scenarios import gaussian, response
+
+import perfjax as pj
+
+
+@pytest.fixture(scope="module")
+def decline():
+    """A population that may collapse or not."""
+    return gaussian(1.0, dim=3, threshold=0.1, leave=0.5, recruit=0.4, population=30.0, rounds=8, cap=150.0)
+
+
+def test_rows_are_distributions_and_keep_the_mean(decline):
+    law = pj.population_law(decline)
+    np.testing.assert_allclose(np.sum(law.probability, axis=-1), 1, rtol=1e-12)
+    assert np.all(np.asarray(law.probability) >= 0)
+    np.testing.assert_allclose(law.probability @ law.nodes, law.mean, rtol=1e-12)
+
+
+def test_one_release_has_the_exact_expected_population():
+    for recruiters in ("spared", "everyone"):
+        scenario = gaussian(2.0, rounds=1, population=500.0, recruiters=recruiters)
+        law, path = pj.population_law(scenario), pj.mean_field(scenario)
+        np.testing.assert_allclose(law.mean, path.population, rtol=1e-4)  # 12 nodes for the shared noise
+
+
+@pytest.mark.parametrize("recruiters", ["spared", "everyone"])
+def test_law_and_counts_agree(decline, recruiters):
+    scenario = decline.replace(recruiters=recruiters)
+    law = pj.population_law(scenario)
+    runs = pj.simulate_counts(scenario, key=jax.random.key(0), trials=40_000)
+    last = np.asarray(runs.population[:, -1])
+    deviation = last.std() / np.sqrt(last.size)
+    assert abs(last.mean() - law.mean[-1]) < 4 * deviation
+    assert abs(last.std() / law.std[-1] - 1) < 0.02
+    collapsed = np.mean(np.asarray(runs.population).min(axis=1) <= 1)
+    assert abs(collapsed - law.collapse_probability[-1]) < 4 * np.sqrt(collapsed * (1 - collapsed) / last.size) + 1e-4
+    error = np.asarray(runs.expected_error).sum(axis=1)
+    assert abs(error.mean() - law.expected_error.sum()) < 4 * error.std() / np.sqrt(last.size)
+
+
+def test_nothing_happens_when_nobody_leaves_or_joins():
+    scenario = gaussian(leave=0.0, recruit=0.0, rounds=3, population=77.0)
+    law = pj.population_law(scenario)
+    np.testing.assert_allclose(law.mean, 77)
+    np.testing.assert_allclose(law.collapse_probability, 0, atol=1e-12)
+
+
+def test_everyone_leaves_when_all_are_leaked_and_leave():
+    law = pj.population_law(gaussian(0.0, leave=1.0, rounds=2, population=30.0))
+    np.testing.assert_allclose(law.mean, [30, 1, 1], rtol=1e-9)
+    np.testing.assert_allclose(law.collapse_probability, [0, 1, 1], rtol=1e-9)
+    np.testing.assert_allclose(law.collapse_time, 1, rtol=1e-9)
+
+
+def test_the_error_estimate_is_not_understated():
+    scenario = gaussian(4.5, dim=12, leave=0.45, recruit=0.11, population=1000.0, rounds=20)
+    rough, fine = (pj.population_law(scenario, rtol=rtol) for rtol in (0.2, 0.002))
+    total, truth = rough.expected_error.sum(), fine.expected_error.sum()
+    assert abs(total / truth - 1) < rough.relative_error + fine.relative_error
+
+
+def test_a_schedule_of_equal_noise_is_the_constant(decline):
+    constant, schedule = pj.population_law(decline), pj.population_law(decline, noise=[1.0] * 9)
+    np.testing.assert_allclose(schedule.expected_error, constant.expected_error, rtol=1e-12)
+
+
+def test_quantiles_bracket_the_mean(decline):
+    law = pj.population_law(decline)
+    low, high = law.quantile(jnp.asarray([0.05, 0.95]))
+    assert np.all(low <= law.mean + 1e-9)
+    assert np.all(law.mean <= high + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", [gaussian(2.0, rounds=4, cap=5000.0), response(1.0, rounds=4, cap=5000.0)])
+def test_gradients_match_central_differences(scenario):
+    names = ["leave", "recruit", "population", scenario.mechanism.noise_name]
+
+    def total(values):
+        return pj.population_law(scenario.replace(**dict(zip(names, values, strict=True)))).expected_error.sum()
+
+    values = [scenario.leaves()[name] for name in names]
+    slopes = jax.grad(lambda *v: total(v), argnums=tuple(range(len(names))))(*values)
+    for i, slope in enumerate(slopes):
+        step = 1e-5 * float(values[i])
+        up, down = (total([v + sign * step * (i == j) for j, v in enumerate(values)]) for sign in (1, -1))
+        np.testing.assert_allclose(slope, (up - down) / (2 * step), rtol=1e-5, err_msg=names[i])
+
+
+def test_out_of_reach_is_an_error_that_names_the_way_out():
+    for scenario in (gaussian(clip_radius=2.0), gaussian(covariance=np.arange(1.0, 11))):
+        for solve in (pj.population_law, lambda s: pj.simulate_counts(s, key=jax.random.key(0), trials=2)):
+            with pytest.raises(ValueError, match="simulate_users"):
+                solve(scenario)
+
+
+def test_bad_input_is_one_clear_line(decline):
+    with pytest.raises(ValueError, match="`rtol` must be above 0, but is -1"):
+        pj.population_law(decline, rtol=-1)
+    with pytest.raises(ValueError, match="`noise_scale`"):
+        pj.population_law(decline, noise=[1.0, 2.0])
+    with pytest.raises(ValueError, match=r"`p` must lie in \[0, 1\], but is 2"):
+        pj.population_law(decline).quantile(2.0)
