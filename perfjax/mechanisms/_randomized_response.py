@@ -98,7 +98,9 @@ def _clipped_error(population, epsilon, mean):
     """Expected squared error of the estimate clipped to [0, 1], averaged over the release's mu."""
     mu, weight = _means(mean)
     kept, flipped = sigmoid(epsilon), sigmoid(-epsilon)
-    one, zero = mu * kept + (1 - mu) * flipped, (1 - mu) * kept + mu * flipped  # 1 - one loses the last users
+    # Not zero = 1 - one, which cancels. An answer is never quite certain: the derivative of a log is infinite there.
+    doubt = math.sqrt(jnp.finfo(mu.dtype).tiny)
+    one, zero = mu * kept + (1 - mu) * flipped + doubt, (1 - mu) * kept + mu * flipped + doubt
     crowd = jnp.maximum(population, EXACT_UP_TO)
     few = jnp.clip(population, 1, EXACT_UP_TO)
     below = jnp.floor(few)
@@ -138,15 +140,12 @@ def _normal_error(count, one, zero, mu, epsilon):
     Between 0 and `count` ones the estimate overshoots [0, 1] by at most `reach`, a normal by any amount. What it takes
     from beyond `reach` is put back, so that the limit of no privacy, which clips nothing, is exact.
     """
-    variance = one * zero / count
-    random = variance > 0
-    scale = jnp.sqrt(jnp.where(random, variance, 1)) / jnp.tanh(epsilon / 2)
+    scale = jnp.sqrt(one * zero / count) / jnp.tanh(epsilon / 2)
     reach = (1 / jnp.tanh(epsilon / 2) - 1) / 2
     low, high = -mu / scale, (1 - mu) / scale
     inside = norm.cdf(high) - norm.cdf(low) - (_x_density(high) - _x_density(low))
     held = scale**2 * inside + mu**2 * norm.cdf(low) + (1 - mu) ** 2 * norm.cdf(-high)
-    returned = scale**2 * (_excess((mu + reach) / scale) + _excess((1 - mu + reach) / scale))
-    return jnp.where(random, held + returned, 0)
+    return held + scale**2 * (_excess((mu + reach) / scale) + _excess((1 - mu + reach) / scale))
 
 
 def _x_density(x):

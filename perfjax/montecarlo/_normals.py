@@ -19,10 +19,9 @@ def normals(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Array
 
     `jax.random.normal` takes twice the time in float64, where the inverse error function is slow, as are sin and cos.
     """
-    half = (*shape[:-1], shape[-1] // 2)
-    radius_key, angle_key = jax.random.split(key)
-    radius = jnp.sqrt(-2 * jnp.log1p(-jax.random.uniform(radius_key, half, dtype)))
-    cosine, sine = _on_circle(jax.random.uniform(angle_key, half, dtype))
+    uniform = jax.random.uniform(key, (2, *shape[:-1], shape[-1] // 2), dtype)
+    radius = jnp.sqrt(-2 * jnp.log1p(-uniform[0]))
+    cosine, sine = _on_circle(uniform[1])
     return jnp.concatenate([radius * cosine, radius * sine], axis=-1)
 
 

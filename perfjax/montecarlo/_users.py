@@ -121,6 +121,15 @@ def _whole(value):
     return value.astype(jnp.int32)
 
 
+class Keys(NamedTuple):
+    """What each random number of a release is drawn from; all but the first are folded with the block."""
+
+    once: Key[Array, ""]
+    records: Key[Array, ""]
+    responses: Key[Array, ""]
+    decisions: Key[Array, ""]
+
+
 class Tally(NamedTuple):
     """How many users were leaked, left, and were recruited."""
 
@@ -132,17 +141,17 @@ class Tally(NamedTuple):
 def _release(scenario, users, noise, key):
     """One release to `users` users: the tally, and the squared error."""
     mechanism, participation = scenario.mechanism, scenario.participation
-    release_key, leave_key, recruit_key = jax.random.split(key, 3)
-    size = _block_size(mechanism)
-    error, is_leaked = _RELEASES[_pair(scenario)](mechanism, scenario.leakage, users, noise, size, release_key)
+    keys, size = Keys(*jax.random.split(key, len(Keys._fields))), _block_size(mechanism)
+    error, is_leaked = _RELEASES[_pair(scenario)](mechanism, scenario.leakage, users, noise, size, keys)
+    chances = jnp.stack([participation.leave, participation.recruit])[:, None]
 
     def count(block, tally):
         here = _present(users, block, size)
         leaked = here & is_leaked(block)
         recruiting = here if participation.recruiters == "everyone" else here & ~leaked
-        leaves = leaked & _chance(leave_key, block, size, participation.leave)
-        recruits = recruiting & _chance(recruit_key, block, size, participation.recruit)
-        more = (jnp.sum(who, dtype=jnp.int32) for who in (leaked, leaves, recruits))
+        would_leave, would_recruit = _happens(keys.decisions, block, (2, size), chances)
+        groups = leaked, leaked & would_leave, recruiting & would_recruit
+        more = (jnp.sum(who, dtype=jnp.int32) for who in groups)
         return Tally(*map(jnp.add, tally, more))
 
     nobody = Tally(*(jnp.int32(0) for _ in Tally._fields))
@@ -164,9 +173,9 @@ def _present(users, block, size) -> Bool[Array, " block"]:
     return jnp.arange(size, dtype=jnp.int32) < users - block * size
 
 
-def _chance(key, block, size, probability) -> Bool[Array, " block"]:
+def _happens(key, block, shape, probability) -> Bool[Array, "*shape"]:
     """For each user of a block, something that happens with `probability`."""
-    return jax.random.uniform(jax.random.fold_in(key, block), (size,), probability.dtype) < probability
+    return jax.random.uniform(jax.random.fold_in(key, block), shape, probability.dtype) < probability
 
 
 Release = tuple[Float[Array, ""], Callable[[Int[Array, ""]], Bool[Array, " block"]]]
@@ -195,17 +204,16 @@ def _releases(mechanism, leakage):
 
 
 @_releases(GaussianMean, LikelihoodRatioAbove)
-def _noisy_mean(mechanism, leakage, users, noise, size, key) -> Release:
-    records_key, noise_key = jax.random.split(key)
+def _noisy_mean(mechanism, leakage, users, noise, size, keys) -> Release:
     n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim
     root = jnp.linalg.cholesky(mechanism.covariance) if mechanism.covariance.ndim == 2 else mechanism.covariance**0.5
 
     def draw(block):
-        return _records(mechanism, root, jax.random.fold_in(records_key, block), size)
+        return _records(mechanism, root, jax.random.fold_in(keys.records, block), size)
 
     total, records = _sum_of_blocks(draw, users, (dim, size), noise.dtype)
     mean = total / n
-    direction = jax.random.normal(noise_key, (dim,), noise.dtype) / jnp.sqrt(n)
+    direction = jax.random.normal(keys.once, (dim,), noise.dtype) / jnp.sqrt(n)
     miss = mean + noise * direction
     white = jax.scipy.linalg.solve_triangular(root, miss, lower=True) if root.ndim == 2 else miss / root
     error = jnp.where(users > 0, jnp.sum(white**2), jnp.inf)
@@ -265,18 +273,17 @@ def _sum_of_blocks(draw, users, shape, dtype):
 
 
 @_releases(RandomizedResponse, TrueBitKept)
-def _flipped_bits(mechanism, leakage, users, noise, size, key) -> Release:
+def _flipped_bits(mechanism, leakage, users, noise, size, keys) -> Release:
     del leakage
-    mean_key, bits_key, kept_key = jax.random.split(key, 3)
     n = jnp.maximum(users, 1).astype(noise.dtype)
     low, high = jnp.broadcast_to(mechanism.mean, (2,))
-    mean = low + (high - low) * jax.random.uniform(mean_key, (), noise.dtype)
+    mean = low + (high - low) * jax.random.uniform(keys.once, (), noise.dtype)
 
     def is_kept(block):
-        return _chance(kept_key, block, size, jax.nn.sigmoid(noise))
+        return _happens(keys.responses, block, (size,), jax.nn.sigmoid(noise))
 
     def add(block, ones):
-        bits = _chance(bits_key, block, size, mean)
+        bits = _happens(keys.records, block, (size,), mean)
         sent = jnp.where(is_kept(block), bits, ~bits)
         return ones + jnp.sum(sent & _present(users, block, size), dtype=jnp.int32)
 
