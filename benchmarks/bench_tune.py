@@ -31,7 +31,7 @@ import perfjax as pj
 
 AXIS, THRESHOLDS = np.linspace(0.01, 0.99, 30), (0.01, 0.02, 0.05, 0.1, 0.2)
 OBJECTIVES = {"bound": pj.CumulativeBound(), "recursion": pj.CumulativeError()}
-REPEATS = {"bound": 100, "recursion": 5}
+REPEATS = {"bound": 30, "recursion": 5}
 SAMPLED = {"bound": 100, "recursion": 20, "recipe": 3}  # cells of the baselines
 GRID = 2000
 

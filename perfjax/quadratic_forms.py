@@ -77,9 +77,8 @@ class QuadraticForm(eqx.Module):
     def singularities(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The roots of the D_i nearest to 0 from below and from above; infinite where there is none."""
         a, b = self.linear, self.quadratic
-        large = (
-            jnp.hypot(a, 2 * jnp.sqrt(b)) + jnp.abs(a)
-        ) / 2  # the smaller one would cancel: 1/large and large/b need only this
+        # The larger of the inverse roots; the smaller one is b / large, where a difference would cancel.
+        large = (jnp.hypot(a, 2 * jnp.sqrt(b)) + jnp.abs(a)) / 2
         near = 1 / large
         far = jnp.where(b > 0, large / jnp.where(b > 0, b, 1), jnp.inf)
         above, below = jnp.where(a >= 0, near, far), jnp.where(a >= 0, far, near)

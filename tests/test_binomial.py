@@ -164,6 +164,22 @@ def test_equals_the_quantile_of_scipy_below_the_switch():
 
 
 @each_dtype
+def test_first_and_last_words_give_the_counts_of_their_tails(dtype):
+    # Total variation would not see a count that 100 words of 2^32 get badly wrong; these are the words that could.
+    words = np.concatenate([np.arange(200), WORDS - 1 - np.arange(200)]).astype(np.uint32)[:, None]
+    lower, upper = ((np.asarray(w, float) + 0.5) / WORDS for w in (words, ~words))
+    for n in (1, 2, 3, 8, 16, 20, 40, 100, 1e3, 1e6):
+        p = np.linspace(0.01, 0.99, 60) if n < 40 else np.linspace(0.01, 20, 60) / n
+        p = np.asarray(p, dtype).astype(float)[None]
+        found = np.asarray(counts(jnp.asarray(words), jnp.asarray(n, dtype), jnp.asarray(p, dtype)), float)
+        exact = np.where(lower < 0.5, scipy.stats.binom.ppf(lower, n, p), scipy.stats.binom.isf(upper, n, p))
+        assert np.abs(found - exact).max() <= 1
+        assert np.all((found >= 0) & (found <= n))
+        if n < 16:
+            assert np.mean(found != exact) < (1e-3 if dtype == jnp.float32 else 1e-4)
+
+
+@each_dtype
 def test_edges(dtype):
     u = jnp.asarray([0.0, 1e-12, 1e-9, 0.3, 0.5, 0.9, 1 - 1e-7, 1.0], dtype)
     for n in [*COUNTS, 1e8, 1e9]:

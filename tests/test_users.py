@@ -6,6 +6,7 @@ from exact Markov chains; the error from its exact distribution. And what it pro
 
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,8 @@ import perfjax as pj
 from perfjax.montecarlo import _users, simulate_users
 from perfjax.montecarlo._inputs import as_key
 from perfjax.montecarlo._normals import normals
+
+pytestmark = pytest.mark.slow  # every variant compiles for seconds; a few quick ones are in test_counts.py
 
 DTYPES = ("float32", "float64")
 CORRELATED = [[2.0, 0.6, 0.0], [0.6, 1.0, -0.2], [0.0, -0.2, 0.5]]
@@ -79,125 +82,130 @@ def test_normals_reach_the_circle(dtype, tolerance):
 # The likelihood ratio, from the definition.
 
 
-def definition(scenario, users, noise, draw_key, size):
-    """Leaked users and squared error by the two densities of the definition, in NumPy, on the same records."""
+def definition(scenario, users, keys, size):
+    """Likelihood ratios and squared error by the two densities of the definition, in NumPy, on the same records."""
     mechanism, rule = scenario.mechanism, scenario.leakage
-    records_key, noise_key = jax.random.split(draw_key)
-    mu = np.broadcast_to(np.asarray(mechanism.mean, float), mechanism.dim)
+    dim, gamma, n, dtype = mechanism.dim, float(mechanism.noise_scale), users, mechanism.mean.dtype
+    mu = np.broadcast_to(np.asarray(mechanism.mean, float), dim)
     covariance = np.asarray(mechanism.covariance, float)
-    covariance = covariance if covariance.ndim == 2 else covariance * np.eye(mechanism.dim)
-    blocks = -(-users // size)
-    standard = [
-        normals(jax.random.fold_in(records_key, b), (mechanism.dim, size), noise.dtype).T for b in range(blocks)
-    ]
-    z = mu + np.concatenate(standard)[:users].astype(float) @ np.linalg.cholesky(covariance).T
+    covariance = covariance if covariance.ndim == 2 else covariance * np.eye(dim)
+    standard = [normals(jax.random.fold_in(keys.records, b), (dim, size), dtype).T for b in range(-(-n // size))]
+    z = mu + np.concatenate(standard)[:n].astype(float) @ np.linalg.cholesky(covariance).T
     if mechanism.clip_radius is not None:
         z *= np.minimum(1, float(mechanism.clip_radius) / np.linalg.norm(z, axis=1))[:, None]
-    gamma, n = float(noise), users
     total = z.sum(axis=0)
-    release = total / n + gamma / math.sqrt(n) * np.asarray(jax.random.normal(noise_key, (mechanism.dim,), noise.dtype))
-    variance_without = gamma**2 / (n if rule.outside == "shared" else n - 1)
+    noise = np.asarray(jax.random.normal(keys.once, (dim,), dtype), float)
+    release = total / n + gamma / math.sqrt(n) * noise
 
     def log_density(mean, variance):
-        return -np.sum((release - mean) ** 2, axis=-1) / (2 * variance) - mechanism.dim / 2 * math.log(variance)
+        return -np.sum((release - mean) ** 2, axis=-1) / (2 * variance) - dim / 2 * math.log(variance)
 
-    ratio = log_density(total / n, gamma**2 / n) - log_density((total - z) / (n - 1), variance_without)
+    without = gamma**2 / (n if rule.outside == "shared" else n - 1)
+    ratio = log_density(total / n, gamma**2 / n) - log_density((total - z) / (n - 1), without)
     miss = release - mu
     return ratio, miss @ np.linalg.solve(covariance, miss)
 
 
-@pytest.mark.parametrize("outside", ["shared", "recomputed"])
+@eqx.filter_jit
+def leaked_by_release(scenario, users, keys, size, blocks):
+    noise = scenario.mechanism.noise_scale
+    error, leaked = _users._noisy_mean(scenario.mechanism, scenario.leakage, users, noise, size, keys)
+    return error, jnp.ravel(jax.lax.map(leaked, jnp.arange(blocks, dtype=jnp.int32)))
+
+
 @pytest.mark.parametrize(
     "case",
     [
         {"dim": 12, "noise_scale": 5.0},
-        {"dim": 1, "noise_scale": 0.3, "mean": 7.0, "covariance": 4.0},
+        {"dim": 12, "noise_scale": 20.0, "outside": "recomputed"},
         {"dim": 3, "clip_radius": 1.2, "mean": [0.5, -0.2, 1.0], "covariance": CORRELATED},
-        {"dim": 3, "clip_radius": 0.5, "mean": 3.0, "covariance": [0.1, 1.0, 2.0], "noise_scale": 1e-2},
-        {"dim": 40, "noise_scale": 30.0},
+        {"dim": 1, "clip_radius": 0.5, "mean": 3.0, "covariance": [0.1], "noise_scale": 1e-2, "outside": "recomputed"},
     ],
-    ids=["isotropic", "one-feature", "clipped-matrix", "clipped-hard", "many-features"],
+    ids=["shared", "recomputed", "clipped-matrix", "clipped-hard"],
 )
-@pytest.mark.parametrize("users", [2, 3, 2500])
-def test_leaked_users_are_those_of_the_definition(case, outside, users):
-    scenario = gaussian(**case, outside=outside, threshold=0.05)
-    noise, size = scenario.mechanism.noise_scale, 1024
-    error, leaked = _users._noisy_mean(scenario.mechanism, scenario.leakage, jnp.int32(users), noise, size, key(3))
-    ratio, expected_error = definition(scenario, users, noise, key(3), size)
-    found = np.concatenate([leaked(jnp.int32(b)) for b in range(-(-users // size))])[:users]
-    clear = np.abs(ratio - 0.05) > 1e-9 * (1 + np.abs(ratio))
-    assert clear.all()
-    np.testing.assert_array_equal(found, ratio > 0.05)
-    np.testing.assert_allclose(error, expected_error, rtol=1e-10)
+def test_leaked_users_are_those_of_the_definition(case):
+    scenario, size = gaussian(**case, threshold=0.05), 1024
+    for users in (2, 3, 1024, 2500):
+        keys = _users.Keys(*jax.random.split(key(users), 4))
+        error, leaked = leaked_by_release(scenario, jnp.int32(users), keys, size, 3)
+        ratio, expected_error = definition(scenario, users, keys, size)
+        assert np.all(np.abs(ratio - 0.05) > 1e-9 * (1 + np.abs(ratio))), "too near the threshold to tell"
+        np.testing.assert_array_equal(leaked[:users], ratio > 0.05)
+        np.testing.assert_allclose(error, expected_error, rtol=1e-10)
 
 
 def test_float32_decides_like_float64():
-    """Of 2500 users with a ratio spread over some 0.1, rounding moves at most a handful across the threshold."""
-    scenario = gaussian(5.0, dim=12, mean=1e4).astype("float32")
-    noise = scenario.mechanism.noise_scale
-    _, leaked = _users._noisy_mean(scenario.mechanism, scenario.leakage, jnp.int32(2500), noise, 1024, key(3))
-    ratio, _ = definition(scenario, 2500, noise, key(3), 1024)
-    found = np.concatenate([leaked(jnp.int32(b)) for b in range(3)])[:2500]
-    wrong = found != (ratio > 0.02)
-    assert np.all(np.abs(ratio[wrong] - 0.02) < 1e-6)
-    assert 0.05 < np.mean(found) < 0.5
+    """Whatever the mean: only users within rounding of the threshold are told apart otherwise."""
+    scenario, keys = gaussian(5.0, dim=12, mean=1e4).astype("float32"), _users.Keys(*jax.random.split(key(3), 4))
+    _, leaked = leaked_by_release(scenario, jnp.int32(2500), keys, 1024, 3)
+    ratio, _ = definition(scenario, 2500, keys, 1024)
+    leaked = np.asarray(leaked)[:2500]
+    assert np.all(np.abs(ratio[leaked != (ratio > 0.02)] - 0.02) < 1e-6)
+    assert 0.02 < np.mean(leaked) < 0.5
 
 
 # The leak probability of one release.
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    "case",
+    ("dtype", "case"),
     [
-        {"dim": 10, "population": 1000, "noise_scale": 2.0},
-        {"dim": 12, "population": 100, "noise_scale": 20.0, "outside": "recomputed"},
-        {"dim": 12, "population": 100, "noise_scale": 20.0},
-        {"dim": 10, "population": 2, "noise_scale": 3.0},
-        {"dim": 2, "population": 2, "noise_scale": 3.0, "outside": "recomputed"},
-        {"dim": 3, "population": 40, "covariance": CORRELATED},
-        {"dim": 3, "population": 40, "covariance": [0.2, 1.0, 4.0], "outside": "recomputed"},
-        {"dim": 10, "population": 100, "clip_radius": 3.0},
-        {"dim": 4, "population": 500, "clip_radius": 1.5, "mean": 1.0, "noise_scale": 0.5, "threshold": 0.05},
-        {"dim": 3, "population": 60, "clip_radius": 1.0, "covariance": CORRELATED, "outside": "recomputed"},
+        ("float64", {"population": 1000, "noise_scale": 2.0}),
+        ("float64", {"population": 2, "noise_scale": 3.0}),
+        ("float32", {"population": 1000, "noise_scale": 2.0}),
+        ("float64", {"population": 100, "noise_scale": 20.0}),
+        ("float64", {"population": 100, "noise_scale": 20.0, "outside": "recomputed"}),
+        ("float64", {"population": 2, "noise_scale": 3.0, "outside": "recomputed"}),
+        pytest.param(
+            "float64",
+            {"population": 40, "dim": 3, "covariance": [0.2, 1.0, 4.0], "outside": "recomputed"},
+            marks=pytest.mark.slow,
+        ),
+        ("float64", {"population": 100, "clip_radius": 3.0}),
+        pytest.param(
+            "float64",
+            {"population": 60, "dim": 3, "clip_radius": 1.0, "covariance": CORRELATED, "noise_scale": 0.5},
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=lambda case: ",".join(f"{k}={v}" for k, v in case.items() if k != "covariance").replace(" ", ""),
+    ids=["", "two", "float32", "noisy", "noisy-recomputed", "two-recomputed", "vector", "clipped", "clipped-matrix"],
 )
-def test_share_of_leaked_users(case, dtype):
+def test_share_of_leaked_users(dtype, case):
     scenario = gaussian(**case, rounds=1).astype(dtype)
-    trials = 300 if case["population"] > 50 else 2000
-    share = simulate(scenario, trials).leak_probability[:, 0]
+    share = simulate(scenario, 1000).leak_probability[:, 0]
     p = pj.leak_probability(scenario.mechanism, scenario.leakage, scenario.population)
     # The deterministic value has an error of its own where records are clipped.
     assert_mean(share, float(p), error=1e-3 if scenario.mechanism.clips else 1e-5)
-    assert 0 < float(p) < 1
+    assert 0.02 < float(p) < 0.98
 
 
 def test_recomputed_and_shared_differ():
     """At n = 100, gamma = 20 by a factor of two, on the same draws."""
     shared, recomputed = (
-        jnp.mean(simulate(gaussian(20.0, dim=12, outside=outside, rounds=1), 300).leak_probability[:, 0])
+        jnp.mean(simulate(gaussian(20.0, outside=outside, rounds=1), 1000).leak_probability[:, 0])
         for outside in ("shared", "recomputed")
     )
     assert recomputed > 1.8 * shared
 
 
-@pytest.mark.parametrize("outside", ["shared", "recomputed"])
-@pytest.mark.parametrize("noise", [0.0, 1e-30, 1e-6])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_without_noise_everybody_is_leaked(noise, dtype, outside):
-    scenario = gaussian(noise, outside=outside, leave=0.0, recruit=1.0, rounds=2, clip_radius=20.0).astype(dtype)
-    runs = simulate(scenario, 2)
-    np.testing.assert_array_equal(runs.leak_probability, 1)
-    np.testing.assert_array_equal(runs.population, 100)
-    assert np.all(np.isfinite(runs.error))
+def small(scenario=gaussian, **leaves):
+    """Few rounds, and always the same number: what is compiled for one test serves the next."""
+    return scenario(**{"rounds": 4, **leaves})
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_in_much_noise_nobody_is_leaked(dtype):
-    runs = simulate(gaussian(1e6, leave=1.0, recruit=0.0, rounds=3).astype(dtype), 2)
-    np.testing.assert_array_equal(runs.leak_probability, 0)
-    np.testing.assert_array_equal(runs.population, 100)
+@pytest.mark.parametrize(
+    ("dtype", "outside"), [("float64", "shared"), ("float32", "shared"), ("float64", "recomputed")]
+)
+def test_extremes_of_the_noise(dtype, outside):
+    for noise in (0.0, 1e-30, 1e-6):
+        runs = simulate(small(noise_scale=noise, outside=outside, leave=0.0, recruit=1.0).astype(dtype), 3)
+        np.testing.assert_array_equal(runs.leak_probability, 1)
+        np.testing.assert_array_equal(runs.population, 100)
+        assert np.all(np.isfinite(runs.error))
+    if outside == "shared":
+        runs = simulate(small(noise_scale=1e6, leave=1.0, recruit=0.0).astype(dtype), 3)
+        np.testing.assert_array_equal(runs.leak_probability, 0)
+        np.testing.assert_array_equal(runs.population, 100)
 
 
 # Few users.
@@ -205,7 +213,7 @@ def test_in_much_noise_nobody_is_leaked(dtype):
 
 @pytest.mark.parametrize("outside", ["shared", "recomputed"])
 def test_a_single_user_is_leaked_for_sure(outside):
-    runs = simulate(gaussian(100.0, population=1, leave=0.0, recruit=1.0, rounds=3, outside=outside), 4)
+    runs = simulate(small(noise_scale=100.0, population=1, leave=0.0, recruit=1.0, outside=outside), 3)
     np.testing.assert_array_equal(runs.leak_probability, 1)
     np.testing.assert_array_equal(runs.population, 1)
     assert np.all(np.isfinite(runs.error))
@@ -213,7 +221,7 @@ def test_a_single_user_is_leaked_for_sure(outside):
 
 @pytest.mark.parametrize("scenario", [gaussian, response])
 def test_without_users_nothing_happens(scenario):
-    runs = simulate(scenario(population=1, leave=1.0, recruit=1.0, floor=0, rounds=60), 4)
+    runs = simulate(small(scenario, population=1, leave=1.0, recruit=0.1, floor=0), 3)
     assert np.any(runs.population == 0)
     for n, share, error, expected in zip(*(np.ravel(f) for f in fields(runs).values()), strict=True):
         assert (n == 0) == (error == math.inf) == (expected == math.inf)
@@ -242,8 +250,9 @@ def chain(n_0, rounds, p, q, r, cap, recruiters):
     return law
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("recruiters", ["spared", "everyone"])
+@pytest.mark.parametrize(
+    ("dtype", "recruiters"), [("float64", "spared"), ("float32", "spared"), ("float64", "everyone")]
+)
 @pytest.mark.parametrize(("q", "r"), [(0.4, 0.3), (1.0, 0.5), (0.2, 1.0)])
 def test_population_follows_the_exact_chain(q, r, recruiters, dtype):
     epsilon, n_0, rounds, cap = 0.8, 5, 3, 12
@@ -294,118 +303,93 @@ def test_per_record_runs_of_the_oracle(case, runs):
 
 @pytest.mark.parametrize("recruiters", ["spared", "everyone"])
 def test_floor_and_cap_hold(recruiters):
-    grow = simulate(gaussian(50.0, leave=0.0, recruit=1.0, recruiters=recruiters, cap=777.9, rounds=8), 3)
+    grow = simulate(small(noise_scale=50.0, leave=0.0, recruit=1.0, recruiters=recruiters, cap=777.9), 3)
     np.testing.assert_array_equal(grow.population[:, -1], 777)
     assert np.all(np.diff(grow.population) >= 0)
-    shrink = simulate(gaussian(0.0, leave=1.0, recruit=0.0, recruiters=recruiters, floor=6.3, rounds=3), 3)
+    shrink = simulate(small(noise_scale=0.0, leave=1.0, recruit=0.0, recruiters=recruiters, floor=6.3), 3)
     np.testing.assert_array_equal(shrink.population[:, 1:], 7)
 
 
 def test_everyone_recruits_though_leaked():
     """Without noise and with q = 0, r = 1 the population doubles, whereas nobody is spared to recruit."""
-    doubled = simulate(gaussian(0.0, leave=0.0, recruit=1.0, recruiters="everyone", rounds=3), 1)
-    np.testing.assert_array_equal(doubled.population, [[100, 200, 400, 800]])
+    doubled = simulate(small(noise_scale=0.0, leave=0.0, recruit=1.0, recruiters="everyone"), 3)
+    np.testing.assert_array_equal(doubled.population, [[100, 200, 400, 800, 1600]] * 3)
 
 
-def test_population_is_rounded_to_whole_users():
-    assert simulate(gaussian(population=99.6), 1).population[0, 0] == 100
-    whole = np.asarray(simulate(gaussian(2.0, cap=5000), 3).population)
+def test_population_counts_whole_users():
+    whole = np.asarray(simulate(small(population=99.6), 3).population)
+    np.testing.assert_array_equal(whole[:, 0], 100)
     np.testing.assert_array_equal(whole, np.round(whole))
 
 
-@pytest.mark.parametrize("recruiters", ["spared", "everyone"])
-def test_more_users_than_float32_counts_one_by_one(recruiters):
+def test_more_users_than_float32_counts_one_by_one():
+    """Every one of 2^24 + 3 users is leaked and leaves: one uncounted would stay, and the population not be 1."""
     users = 2**24 + 3
-    scenario = response(
-        math.inf,
-        population=users,
-        floor=users,
-        cap=2.0**31 - 128,
-        leave=1.0,
-        recruit=1.0,
-        rounds=1,
-        recruiters=recruiters,
-    ).astype("float32")
-    runs = simulate(scenario, 1)
+    scenario = response(math.inf, population=users, cap=2.0**31 - 128, leave=1.0, recruit=1.0, rounds=1)
+    runs = simulate(scenario.astype("float32"), 1)
     np.testing.assert_array_equal(runs.leak_probability, 1)
-    np.testing.assert_array_equal(runs.population, np.float32(users))
+    np.testing.assert_array_equal(runs.population, [[np.float32(users), 1]])
 
 
 # The error.
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("population", [1, 3, 1500])
-def test_error_has_its_exact_distribution(population, dtype):
+def test_error_has_its_exact_distribution(dtype):
     """Without clipping the release misses by (gamma^2 + 1) / n chi-square; trials and releases are independent."""
-    scenario = gaussian(1.5, dim=4, mean=[5.0, -1.0, 0.0, 2.0], floor=population, cap=population, population=population)
-    error = np.asarray(simulate(scenario.astype(dtype), 150).error, float) * population / (1.5**2 + 1)
-    assert scipy.stats.kstest(error.ravel(), scipy.stats.chi2(4).cdf).pvalue > 1e-3
-    for one, other in ((error[:, 1:], error[:, :-1]), (error[1:], error[:-1])):
-        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 4 / math.sqrt(one.size)
-    assert np.unique(error).size == error.size
+    for n in (1, 3, 1500):
+        scenario = gaussian(1.5, dim=4, mean=[5.0, -1.0, 0.0, 2.0], floor=n, cap=n, population=n).astype(dtype)
+        error = np.asarray(simulate(scenario, 150).error, float) * n / (1.5**2 + 1)
+        assert scipy.stats.kstest(error.ravel(), scipy.stats.chi2(4).cdf).pvalue > 1e-3
+        for one, other in ((error[:, 1:], error[:, :-1]), (error[1:], error[:-1])):
+            assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 4 / math.sqrt(one.size)
+        assert np.unique(error).size > 0.99 * error.size  # float32 has few enough numbers for two to be equal
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "scenario",
     [
-        gaussian(2.0, dim=3, covariance=CORRELATED, mean=[1.0, 2.0, 3.0]),
-        gaussian(0.5, dim=3, covariance=CORRELATED, clip_radius=1.2, mean=0.5),
-        gaussian(np.geomspace(0.5, 3.0, 11), dim=2, covariance=[0.5, 2.0]),
-        response(1.0, rounds=10),
-        response(0.7, mean=0.9, rounds=10),
-        response(0.7, mean=0.9, clip_estimate=True, rounds=10, population=20),
-        response(0.5, mean=(0.5, 1.0), clip_estimate=True, rounds=10),
-        response(math.inf, mean=(0.2, 0.4), rounds=10),
-        response(np.geomspace(0.5, 3.0, 11), rounds=10),
+        small(noise_scale=2.0, dim=3, covariance=CORRELATED, mean=[1.0, 2.0, 3.0]).astype("float32"),
+        small(noise_scale=0.5, dim=3, covariance=CORRELATED, clip_radius=1.2, mean=0.5),
+        small(noise_scale=np.geomspace(0.5, 3.0, 5), dim=2, covariance=[0.5, 2.0]),
+        small(response),
+        small(response, epsilon=math.inf, mean=(0.2, 0.4)),
+        small(response, epsilon=np.geomspace(0.5, 3.0, 5), mean=0.9).astype("float32"),
+        small(response, epsilon=0.7, mean=(0.5, 1.0), clip_estimate=True, population=20),
     ],
-    ids=[
-        "matrix",
-        "clipped",
-        "noise-per-release",
-        "interval",
-        "number",
-        "few",
-        "clip-estimate",
-        "no-privacy",
-        "schedule",
-    ],
+    ids=["matrix-float32", "clipped", "schedule", "interval", "no-privacy", "number-float32", "clip-estimate"],
 )
-def test_error_is_unbiased_given_the_population(scenario, dtype):
-    runs = simulate(scenario.astype(dtype), 400)
-    # Expected error 0.5 % off where it is computed with quadrature, clipped records or a normal count.
+def test_error_is_unbiased_given_the_population(scenario):
+    runs = simulate(scenario, 600)
+    # The expectation is itself 0.2 % off where it sums over clipped records or clipped estimates.
     ratio = np.mean(np.asarray(runs.error / runs.expected_error, float), axis=1)
-    assert_mean(ratio, 1, error=1.25e-3)
+    assert_mean(ratio, 1, error=1e-3)
 
 
 def test_noise_per_release_is_used_in_its_place():
-    schedule = np.full(11, 1.0)
-    schedule[4] = 0.0
-    runs = simulate(gaussian(schedule), 3)
+    schedule = np.ones(5)
+    schedule[3] = 0.0
+    runs = simulate(small(noise_scale=schedule), 3)
     np.testing.assert_array_equal(np.all(np.asarray(runs.leak_probability) == 1, axis=0), schedule == 0)
-    same = simulate_users(gaussian(), key=key(0), trials=3, noise=schedule)
+    same = simulate_users(small(), key=key(0), trials=3, noise=schedule)
     assert_same(fields(same), fields(runs))
 
 
 # Keys.
 
 SCENARIOS = [
-    pytest.param(gaussian(2.0, rounds=4, population=1500), id="mean"),
-    pytest.param(gaussian(2.0, rounds=4, population=1500).astype("float32"), id="mean-float32"),
-    pytest.param(gaussian(1.0, dim=3, rounds=4, clip_radius=1.0, covariance=CORRELATED), id="clipped"),
-    pytest.param(response(1.0, rounds=4, clip_estimate=True), id="bits"),
+    pytest.param(small(noise_scale=2.0, population=1500, clip_radius=3.0).astype("float32"), id="mean"),
+    pytest.param(small(response), id="bits"),
 ]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_same_key_same_runs_whatever_else_runs(scenario):
-    runs = fields(simulate(scenario, 5))
-    assert_same(fields(simulate(scenario, 5)), runs)
-    assert_same(fields(simulate(scenario, 2)), {name: value[:2] for name, value in runs.items()})
-    fewer = fields(simulate(scenario.replace(rounds=2), 5))
-    assert_same(fewer, {name: value[:, :3] for name, value in runs.items()})
-    assert not np.array_equal(fields(simulate(scenario, 5, seed=1))["error"], runs["error"])
+    runs = fields(simulate(scenario, 3))
+    assert_same(fields(simulate(scenario, 3)), runs)
+    fewer = fields(simulate(scenario.replace(rounds=2), 2))
+    assert_same(fewer, {name: value[:2, :3] for name, value in runs.items()})
+    assert not np.array_equal(fields(simulate(scenario, 3, seed=1))["error"], runs["error"])
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -414,45 +398,47 @@ def test_vmapped_scenarios_run_as_they_do_alone(scenario):
     keys = jax.random.split(key(5), 3)
 
     def run(leave, key):
-        return simulate_users(scenario.replace(leave=leave), key=key, trials=2)
+        return simulate_users(scenario.replace(leave=leave), key=key, trials=3)
 
-    together = fields(jax.jit(jax.vmap(run))(leave, keys))
+    together = fields(jax.vmap(run)(leave, keys))
     for i in range(3):
         assert_same({name: value[i] for name, value in together.items()}, fields(run(leave[i], keys[i])))
-    shared = fields(jax.vmap(lambda k: run(leave[0], k))(keys))
-    assert_same({name: value[0] for name, value in shared.items()}, fields(run(leave[0], keys[0])))
-    assert np.unique(shared["error"]).size == shared["error"].size
+    assert np.unique(together["error"]).size == together["error"].size
+
+
+def test_keys_may_be_vmapped_alone():
+    keys = jax.random.split(key(5), 3)
+    together = jax.jit(jax.vmap(lambda k: simulate_users(small(), key=k, trials=3).error))(keys)
+    np.testing.assert_array_equal(together[2], simulate_users(small(), key=keys[2], trials=3).error)
 
 
 def test_records_drawn_twice_are_those_kept(monkeypatch):
     """Beyond the room for records they are drawn again: the same ones."""
-    scenario = gaussian(2.0, dim=3, population=6000, rounds=3)
-    kept = fields(simulate(scenario, 2))
-    monkeypatch.setattr(_users, "KEPT_NUMBERS", 2 * 1024 * 3)
-    jax.clear_caches()
-    again = fields(simulate(scenario, 2))
-    jax.clear_caches()
-    np.testing.assert_array_equal(again["population"], kept["population"])
-    np.testing.assert_allclose(again["error"], kept["error"], rtol=1e-12)
+    scenario, users, keys = gaussian(dim=3), jnp.int32(6000), _users.Keys(*jax.random.split(key(3), 4))
+
+    def release():
+        jax.clear_caches()  # the room is no argument
+        return leaked_by_release(scenario, users, keys, 1024, 6)
+
+    (error, leaked), _ = release(), monkeypatch.setattr(_users, "KEPT_NUMBERS", 2 * 1024 * 3)
+    error_again, leaked_again = release()
+    np.testing.assert_array_equal(leaked_again, leaked)
+    np.testing.assert_array_equal(error_again, error)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_key_is_used_twice(scenario):
     with jax.debug_key_reuse(True):
         simulate_users(scenario, key=key(0), trials=2)
-        jax.jit(lambda k: simulate_users(scenario, key=k, trials=2).population)(key(0))
 
 
-def test_releases_and_trials_draw_different_records():
-    """No two blocks of any trial, release or block index share a key: all first normals differ."""
+def test_trials_releases_and_blocks_draw_from_different_keys():
+    def keys_of(trial, release, block):
+        keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key(0), trial), release), 4)
+        return [jax.random.fold_in(k, block) for k in keys[1:]] + [keys[0]] * (block == 0)
 
-    def first(trial, release, block):
-        release_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(key(0), trial), release), 3)[0]
-        records_key = jax.random.split(release_key)[0]
-        return normals(jax.random.fold_in(records_key, block), (1, 2), "float64")[0, 0]
-
-    found = [float(first(k, t, b)) for k in range(4) for t in range(4) for b in range(4)]
-    assert len(set(found)) == len(found)
+    found = [k for t in range(4) for r in range(4) for b in range(4) for k in keys_of(t, r, b)]
+    assert len({tuple(np.asarray(jax.random.key_data(k))) for k in found}) == len(found) == 13 * 16
 
 
 # Transformations and memory.
@@ -463,21 +449,17 @@ def test_compiles_once_for_all_values(monkeypatch):
     trial = _users._trial
     monkeypatch.setattr(_users, "_trial", lambda *args: traces.append(1) or trial(*args))
     for i, noise in enumerate((0.5, 1.0, 2.0)):
-        scenario = gaussian(noise, dim=7, leave=0.1 * i, recruit=0.2, cap=500.0 * (1 + i), population=50 + i, rounds=6)
-        simulate_users(scenario, key=key(i), trials=11)
+        scenario = small(noise_scale=noise, dim=7, leave=0.1 * i, recruit=0.2, cap=500.0 * (1 + i), population=50 + i)
+        simulate_users(scenario, key=key(i), trials=3)
     assert len(traces) == 1
 
 
-def test_memory_does_not_grow_with_the_cap():
-    """A cap of a billion users costs what a thousand costs: the run is as cheap as its hundred users."""
-
-    def memory(cap):
-        scenario = gaussian(dim=50, cap=cap)
-        compiled = jax.jit(lambda s: simulate_users(s, key=key(0), trials=2).error).lower(scenario).compile()
-        assert np.all(np.isfinite(compiled(scenario)))
-        return compiled.memory_analysis().temp_size_in_bytes
-
-    assert memory(1e9) == memory(1e3) < 16 * 2**20
+def test_a_high_cap_costs_nothing():
+    """Under a cap of a billion the run takes the time and the memory of its hundred users."""
+    scenario = small(cap=1e9, dim=50)
+    compiled = jax.jit(lambda s: simulate_users(s, key=key(0), trials=2).error).lower(scenario).compile()
+    assert np.all(np.isfinite(compiled(scenario)))
+    assert compiled.memory_analysis().temp_size_in_bytes < 16 * 2**20
 
 
 @pytest.mark.parametrize("scenario", [gaussian(rounds=2), response(rounds=2)], ids=["mean", "bits"])
@@ -497,8 +479,7 @@ def test_a_derivative_is_refused(scenario, leaf):
 
 
 def test_what_does_not_depend_on_the_variable_may_be_differentiated_around():
-    scenario = gaussian(rounds=2)
-    assert jax.grad(lambda x: x**2 + jnp.sum(simulate(scenario, 2).error))(3.0) == 6
+    assert jax.grad(lambda x: x**2 + jnp.sum(simulate(small(), 3).error))(3.0) == 6
 
 
 # The check layer and the result.
@@ -525,7 +506,7 @@ def test_what_does_not_depend_on_the_variable_may_be_differentiated_around():
         ),
         (
             lambda s: simulate_users(s, key=key(0), trials=1, noise=[1.0, 2.0]),
-            "Argument `noise_scale` must be one value or 3 of them, one per release (`rounds` + 1), but is of shape (2,).",
+            "Argument `noise_scale` must be one value or 3 of them, one per release (`rounds` + 1), but is of shape",
         ),
         (
             lambda s: simulate_users(s, key=key(0), trials=1, noise=-1.0),
@@ -553,13 +534,13 @@ def test_an_unknown_pair_is_named(monkeypatch):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_result_describes_itself(dtype):
-    scenario = gaussian(rounds=5).astype(dtype)
-    runs = simulate(scenario, 4)
-    assert {value.shape for value in fields(runs).values()} == {(4, 6)}
+    scenario = small().astype(dtype)
+    runs = simulate(scenario, 3)
+    assert {value.shape for value in fields(runs).values()} == {(3, 5)}
     assert {value.dtype for value in fields(runs).values()} == {np.dtype(dtype)}
     data = runs.to_xarray()
-    assert dict(data.sizes) == {"trial": 4, "release": 6}
+    assert dict(data.sizes) == {"trial": 3, "release": 5}
     assert data.expected_error.attrs == {"units": "squared error"}
     np.testing.assert_array_equal(data.error, runs.error)
-    assert str(runs).startswith("Trajectory of releases 0..5, batch (4,)")
+    assert str(runs).startswith("Trajectory of releases 0..4, batch (3,)")
     assert "expected_error" not in pj.mean_field(scenario).to_xarray()

@@ -23,9 +23,7 @@ __all__ = ["simulate_counts"]
 WORDS = 6  # random 32-bit words of a release
 
 
-def simulate_counts(
-    scenario: Scenario, *, key: Array, trials: int, noise: Numbers | None = None
-) -> Trajectory:
+def simulate_counts(scenario: Scenario, *, key: Array, trials: int, noise: Numbers | None = None) -> Trajectory:
     """Simulate runs by counting users instead of following them.
 
     A release of n users draws what they share (the size of the noise), then the leaked count K given that: a rounded

@@ -222,7 +222,7 @@ def _following_jvp(primals, tangents, *, constraint, key):
 
 def _steps(dtype) -> int:
     """Steps in each basin, enough for the rounding of the objective to be what limits the place of the minimum."""
-    return 32 if dtype == jnp.float64 else 8
+    return 32 if dtype == jnp.float64 else 12
 
 
 def _margin(scenario, constraint, place):
@@ -263,17 +263,17 @@ def _feasible_interval(feasible, objective_at, constraint, places, values, allow
 
         return jax.lax.fori_loop(0, EDGE_STEPS, halve, (outside, inside))[1]
 
-    low = jnp.where(left < 0, places[0], end(places[jnp.maximum(left, 0)], places[jnp.minimum(left + 1, SCAN - 1)]))
-    right_out = places[jnp.minimum(right, SCAN - 1)]
-    high = jnp.where(right >= SCAN, places[-1], end(right_out, places[jnp.maximum(right - 1, 0)]))
+    first_out, last_in = jnp.stack([left, right]), jnp.stack([left + 1, right - 1])
+    ends = jax.vmap(end)(*(places[jnp.clip(i, 0, SCAN - 1)] for i in (first_out, last_in)))
+    is_edge = jnp.stack([left >= 0, right < SCAN])
+    ends = jnp.where(is_edge, ends, places[jnp.array([0, -1])])
+    end_values = jax.vmap(objective_at)(ends)
     # The ends take the places of their infeasible neighbours: a minimum at an end is then seen like any other.
-    places = jnp.where(index == left, low, jnp.where(index == right, high, places))
-    inside = (index >= left) & (index <= right) & jnp.any(allowed)
-    values = jnp.where(inside, jnp.where(index == left, objective_at(low), values), jnp.inf)
-    values = jnp.where(inside & (index == right), objective_at(high), values)
-    edge = jnp.where(jnp.exp(objective_at(low) - objective_at(high)) <= 1, low, high)
-    edge = jnp.where(left < 0, high, jnp.where(right >= SCAN, low, edge))
-    return low, high, places, values, edge
+    places = jnp.where(index == left, ends[0], jnp.where(index == right, ends[1], places))
+    values = jnp.where(index == left, end_values[0], jnp.where(index == right, end_values[1], values))
+    values = jnp.where((index >= left) & (index <= right) & jnp.any(allowed), values, jnp.inf)
+    edge = ends[jnp.argmin(jnp.where(is_edge, end_values, jnp.inf))]
+    return ends[0], ends[1], places, values, jnp.where(jnp.any(is_edge), edge, jnp.nan)
 
 
 def _basins(objective_at, places, values, low, high) -> _Basin:
@@ -286,8 +286,17 @@ def _basins(objective_at, places, values, low, high) -> _Basin:
     found, index = jax.lax.top_k(jnp.where(is_minimum, -values, -jnp.inf), BASINS)
     left = jnp.maximum(places[jnp.maximum(index - 1, 0)], low)
     right = jnp.minimum(places[jnp.minimum(index + 1, SCAN - 1)], high)
-    basins = jax.vmap(lambda x, f, a, b: _descend(objective_at, x, f, a, b))(places[index], -found, left, right)
-    basins = basins._replace(log_value=jnp.where(jnp.isfinite(found), basins.log_value, jnp.inf))
+    unknown = jnp.full_like(found, jnp.nan)
+    start = _Basin(places[index], jnp.where(jnp.isfinite(found), -found, jnp.inf), unknown, left, right)
+
+    def refine(state):
+        i, basins = state
+        refined = _descend(objective_at, *(x[i] for x in (basins.place, basins.log_value, basins.low, basins.high)))
+        return i + 1, jax.tree.map(lambda x, new: x.at[i].set(new), basins, refined)
+
+    # One after another, as many as there are: nearly always one, and a vmap over four would pay for four.
+    count = jnp.sum(jnp.isfinite(found))
+    _, basins = jax.lax.while_loop(lambda state: state[0] < count, refine, (jnp.zeros_like(count), start))
     order = jnp.argsort(basins.log_value)
     return jax.tree.map(lambda x: x[order], basins)
 

@@ -1,0 +1,113 @@
+"""What the source promises about itself: direction of imports, abstract or final classes, quiet import."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import pytest
+
+import perfjax
+
+ROOT = Path(perfjax.__file__).parent
+MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "perfjax.") if not m.name.endswith("__main__"))
+# Lower layers first; a module imports from its own layer or from lower ones.
+LAYERS = [
+    ["_check", "quadratic_forms"],
+    ["accounting", "theorems"],
+    ["privacy"],
+    ["mechanisms"],
+    ["leakage", "binomial"],
+    ["participation"],
+    ["scenario"],
+    ["trajectory", "files"],
+    ["meanfield", "law", "montecarlo"],
+    ["objectives"],
+    ["tuning"],
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def source(module):
+    return ast.parse(Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8"))
+
+
+def imported(module):
+    """The perfjax modules of the first level that a module imports."""
+    found = set()
+    for node in ast.walk(source(module)):
+        if isinstance(node, ast.ImportFrom) and node.module == "perfjax":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perfjax."):
+            found.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("perfjax.")}
+    return found
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.split(".")[1] in LEVEL])
+def test_imports_point_one_way(module):
+    own = module.split(".")[1]
+    for other in imported(module):
+        assert LEVEL[other] <= LEVEL[own], f"{module} imports perfjax.{other}"
+
+
+def test_theorems_import_no_simulator():
+    for module in MODULES:
+        if module.startswith("perfjax.theorems"):
+            assert imported(module) <= {"theorems", "_check"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_public_names_are_listed(module):
+    assert not {"utils", "helpers"} & set(module.split("."))
+    tree = source(module)
+    assert not [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
+    if not any(part.startswith("_") for part in module.split(".")[1:]):
+        listed = importlib.import_module(module).__all__
+        assert len(set(listed)) == len(listed)
+        assert all(hasattr(importlib.import_module(module), name) for name in listed)
+
+
+def descendants(cls):
+    for child in cls.__subclasses__():
+        yield child
+        yield from descendants(child)
+
+
+def test_every_class_is_abstract_or_final():
+    for module in MODULES:
+        importlib.import_module(module)
+    ours = {cls for cls in descendants(eqx.Module) if cls.__module__.startswith("perfjax")}
+    assert len(ours) > 10
+    for cls in ours:
+        bases = [base for base in cls.__mro__[1:] if base.__module__.startswith("perfjax")]
+        for base in bases:
+            assert inspect.isabstract(base) or base.__name__.startswith("Abstract"), f"{cls} inherits from {base}"
+            for name, member in vars(base).items():
+                concrete = inspect.isfunction(member) and not getattr(member, "__isabstractmethod__", False)
+                if concrete and not name.startswith("__"):
+                    assert name not in vars(cls), f"{cls} overrides {base.__name__}.{name}"
+
+
+QUIET = """
+import jax
+before = dict(jax.config.values)
+import perfjax
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized(), "a backend was started"
+changed = {k for k, v in jax.config.values.items() if before.get(k) != v}
+assert not changed, changed
+import sys
+optional = {"zarr", "typer", "rich", "matplotlib.pyplot"} & set(sys.modules)
+assert not optional, optional
+"""
+
+
+def test_import_starts_nothing_and_changes_nothing():
+    done = subprocess.run([sys.executable, "-c", QUIET], cwd=ROOT.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,84 @@
+"""How the best noise moves with the scenario: against tuning again, and where it does not exist."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+from scenarios import gaussian, published, response
+
+import perfjax as pj
+from perfjax.tuning import Status
+
+BOUND, FINAL = pj.CumulativeBound(), pj.FinalError()
+CASES = {
+    "cumulative": (gaussian(leave=0.1, recruit=0.1), pj.CumulativeError()),
+    "cumulative-many-leave": (gaussian(leave=0.6, recruit=0.9, threshold=0.05), pj.CumulativeError()),
+    "bound": (gaussian(), BOUND),
+    "bound-everyone": (gaussian(leave=0.9, recruit=0.2, recruiters="everyone"), BOUND),
+    "response": (response(leave=0.05, recruit=0.1), FINAL),
+}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_they_are_what_tuning_again_gives(name):
+    scenario, objective = CASES[name]
+    found = pj.sensitivities(pj.tune(scenario, objective))
+    assert found.reason is None
+    leaves = [leaf for leaf, value in found.values.items() if value.ndim == 0]
+    centre = {leaf: float(scenario.leaves()[leaf]) for leaf in leaves}
+    steps = np.array([1e-2 * max(abs(centre[leaf]), 0.01) for leaf in leaves])
+    moved = {
+        leaf: centre[leaf] + np.array([-2, -1, 1, 2])[:, None] * steps * (np.array(leaves) == leaf) for leaf in leaves
+    }
+    again = jax.vmap(lambda changed: pj.tune(scenario.replace(**changed), objective).noise)
+    noise = np.asarray(again({leaf: jnp.asarray(x.ravel()) for leaf, x in moved.items()})).reshape(4, -1)
+    expected = (noise[0] - 8 * noise[1] + 8 * noise[2] - noise[3]) / (12 * steps)
+    scale = 1e-6 * noise[0].max() / np.array([max(abs(centre[leaf]), 0.01) for leaf in leaves])
+    for leaf, slope, tolerance in zip(leaves, expected, scale, strict=True):
+        np.testing.assert_allclose(found.values[leaf], slope, rtol=1e-4, atol=tolerance, err_msg=leaf)
+    assert found.values["leave"] != 0
+
+
+@pytest.mark.parametrize(
+    ("scenario", "objective", "arguments", "expected"),
+    [
+        (response(leave=0.05, recruit=0.4), FINAL, {}, Status.KINK),
+        (gaussian(), BOUND, {"bounds": (2.0, 10.0)}, Status.LOWER_BOUND),
+        (gaussian(), BOUND, {"bounds": (0.1, 0.3)}, Status.UPPER_BOUND),
+        (response(leave=0.9, recruit=0.1), FINAL, {}, Status.COLLAPSED),
+    ],
+    ids=["kink", "lower", "upper", "collapsed"],
+)
+def test_they_are_undefined_with_a_reason(scenario, objective, arguments, expected):
+    found = pj.sensitivities(pj.tune(scenario, objective, **arguments))
+    assert found.reason == expected.meaning
+    assert all(np.all(np.isnan(value)) for value in found.values.values())
+    assert str(found) == f"Sensitivities of {found.noise_name}: undefined ({expected.meaning})"
+
+
+def test_they_are_undefined_where_the_best_noise_jumps():
+    """leave = 0.247 and 0.280 at recruit = 0.01, threshold 0.01 have their minima far apart: in between, a tie."""
+
+    def tuned(leave):
+        return pj.tune(published(leave, 0.01, 0.01), BOUND)
+
+    def lead(leave):
+        low_noise_first = np.argsort(np.asarray(tuned(leave).minima)[:2])
+        return float(np.subtract(*np.asarray(tuned(leave).minima_log_values)[:2][low_noise_first]))
+
+    before, after = tuned(0.247), tuned(0.281)
+    assert before.noise < 1 < 10 < after.noise
+    assert pj.sensitivities(before).reason is None
+    assert pj.sensitivities(after).reason is None
+    tie = tuned(scipy.optimize.brentq(lead, 0.247, 0.281, xtol=1e-8))
+    assert "about to jump" in pj.sensitivities(tie).reason
+
+
+def test_a_batch_is_refused():
+    batch = jax.vmap(lambda q: pj.tune(gaussian(leave=q), BOUND))(jnp.array([0.3, 0.4]))
+    message = "Argument `optimum` must be a single result, but is a batch of shape (2,)."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        pj.sensitivities(batch)
