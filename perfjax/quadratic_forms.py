@@ -44,7 +44,7 @@ class QuadraticForm(eqx.Module):
     Attributes:
         linear: a_i.
         quadratic: b_i, at least 0.
-        shift: c_i, at least 0; 0 where b_i is not.
+        shift: c_i, at least 0; 0 unless the form is one-sided.
         multiplicity: m_i, the number of dimensions that share term i.
         one_sided: whether every b_i is 0 and every a_i positive, so that Q is bounded from below by -sum_i c_i / a_i.
     """
@@ -59,7 +59,10 @@ class QuadraticForm(eqx.Module):
         """kappa(s) at real or complex s off the cuts that the real axis carries beyond the singularities."""
         half, a, b, c = (self._column(x, s) for x in self._terms())
         departure = -s * (a + b * s)
-        return jnp.sum(c * s * (s / (1 + departure)) - half * jnp.log1p(departure), axis=0)
+        terms = -half * jnp.log1p(departure)
+        if self.one_sided:  # elsewhere it is 0, but far out its derivative would be 0 times infinity
+            terms += c * s * (s / (1 + departure))
+        return jnp.sum(terms, axis=0)
 
     def slope(self, s: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """kappa'(s) at real s between the singularities."""

@@ -86,6 +86,7 @@ def variants(*recruiters):
 SWEEPS = dict(variants("spared", "everyone"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", list(SWEEPS))
 def test_no_derivative_is_nan(name, dtype):
