@@ -126,7 +126,7 @@ def is_known(*values: Any) -> bool:
 
 
 def in_dtype(value: Any, dtype: DTypeLike) -> Any:
-    """Python numbers as an array of `dtype`, anything else as it is: 0.5 is no reason to widen a float32 computation."""
+    """Python numbers as an array of `dtype`, anything else as it is: 0.5 is no reason to widen a computation."""
     numbers = jax.tree.leaves(value)
     plain = numbers and all(isinstance(x, int | float) and not hasattr(x, "dtype") for x in numbers)
     return np.asarray(value, dtype) if plain else value

@@ -189,7 +189,9 @@ def _check_run(solver, trials, collapsed, penalty):
         raise ValueError('Argument `trials` must be given with solver "counts", and only then.')
     trials = None if trials is None else _check.as_count(trials, "trials", low=1)
     if collapsed == "survived" and solver != "counts":
-        raise _check.fail("collapsed", 'be "floor" or "penalty" for a solver that does not sample', _check.quoted(collapsed))
+        raise _check.fail(
+            "collapsed", 'be "floor" or "penalty" for a solver that does not sample', _check.quoted(collapsed)
+        )
     if (collapsed == "penalty") != (penalty is not None):
         raise ValueError('Argument `penalty` must be given with collapsed "penalty", and only then.')
     if penalty is not None:

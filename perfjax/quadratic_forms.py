@@ -21,7 +21,9 @@ __all__ = ["QuadraticForm", "Tails"]
 
 SADDLE_STEPS = 20  # halvings: the saddle only steers the contour, so a rough one costs nodes, never accuracy
 STRETCH = 1 / 300  # how fast the trapezoid rule's steps grow along the contour
-MOST_INLINED = 32  # XLA on CPU computes a sum of up to 32 terms anew wherever it is used: gradients took 4 times as long
+MOST_INLINED = (
+    32  # XLA on CPU computes a sum of up to 32 terms anew wherever it is used: gradients took 4 times as long
+)
 
 
 class Tails(NamedTuple):
@@ -96,7 +98,7 @@ class QuadraticForm(eqx.Module):
             `Tails`. Relative error, in either tail, below 1e-9 in float64, and in float32 below 5e-5 for up to 1000
             dimensions and 5e-4 for 100,000 (kappa and s t grow with the dimensions and nearly cancel); so for their
             derivatives. Near the bound of a one-sided form the rounding of t itself says more than that. A probability
-            that underflows is 0. In float32 no a_i or sqrt(b_i) may be more than 1e18 times another, nor a_i^2 than b_i.
+            that underflows is 0. In float32 no a_i or sqrt(b_i) may exceed another, nor a_i^2 any b_i, by 1e18 times.
         """
         scale = jax.lax.stop_gradient(self._scale())
         terms = self.linear / scale, self.quadratic / scale / scale, self.shift / scale / scale

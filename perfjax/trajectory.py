@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Array, Float
 
 from perfjax.scenario import Scenario
@@ -29,14 +28,16 @@ class Trajectory(eqx.Module):
     scenario: Scenario
     expected_error: Float[Array, "*batch releases"] | None = None
 
-    def to_xarray(self) -> xr.Dataset:
+    def to_xarray(self) -> "xarray.Dataset":
         """The trajectory as a dataset over `release` (and `trial`, if simulated)."""
+        import xarray  # here, since it takes most of a second to import
+
         dims = ("trial", "release")[-self.population.ndim :]
         units = {"population": "users", "leak_probability": "1", "error": "squared error"}
         if self.expected_error is not None:
             units["expected_error"] = "squared error"
         fields = {name: (dims, np.asarray(getattr(self, name)), {"units": unit}) for name, unit in units.items()}
-        return xr.Dataset(fields, coords={"release": np.arange(self.population.shape[-1])})
+        return xarray.Dataset(fields, coords={"release": np.arange(self.population.shape[-1])})
 
     def __str__(self) -> str:
         n, p, e = self.population, self.leak_probability, self.error

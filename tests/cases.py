@@ -7,7 +7,7 @@ import scipy.stats
 
 import perfjax as pj
 
-__all__ = ["EXACT_LEAKS", "ExactLeak", "PRESETS", "recomputed_mixture", "simulated_leaks"]
+__all__ = ["EXACT_LEAKS", "PRESETS", "ExactLeak", "recomputed_mixture", "simulated_leaks"]
 
 
 class ExactLeak(NamedTuple):

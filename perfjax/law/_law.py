@@ -4,7 +4,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Array, Float
 
 from perfjax import _check
@@ -57,13 +56,15 @@ class PopulationLaw(eqx.Module):
 
         return jnp.vectorize(one, signature="()->(t)")(p)
 
-    def to_xarray(self) -> xr.Dataset:
+    def to_xarray(self) -> "xarray.Dataset":
         """The law as a dataset over `release` and `population`."""
+        import xarray  # here, since it takes most of a second to import
+
         by_release = ("mean", "std", "expected_error", "surviving_error", "collapse_probability")
         fields = {name: (("release",), np.asarray(getattr(self, name))) for name in by_release}
         fields["probability"] = (("release", "population"), np.asarray(self.probability))
         coords = {"release": np.arange(self.mean.size), "population": np.asarray(self.nodes)}
-        return xr.Dataset(fields, coords=coords, attrs={"relative_error": float(self.relative_error)})
+        return xarray.Dataset(fields, coords=coords, attrs={"relative_error": float(self.relative_error)})
 
     def __str__(self) -> str:
         last = self.mean.size - 1
@@ -77,7 +78,9 @@ class PopulationLaw(eqx.Module):
         )
 
 
-def population_law(scenario: Scenario, *, noise: Numbers | None = None, rtol: float | int | None = None) -> PopulationLaw:
+def population_law(
+    scenario: Scenario, *, noise: Numbers | None = None, rtol: float | int | None = None
+) -> PopulationLaw:
     """The distribution of the population at every release: a Markov chain on nodes, no sampling.
 
     The population is a one-dimensional chain, so its law is T vector-matrix products. Rows of the kernel mix over the

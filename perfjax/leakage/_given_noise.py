@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-import scipy.stats
 from jaxtyping import Array, Float
 
+from perfjax._chi_square import lower_quantile, upper_quantile
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove
 from perfjax.leakage._pairs import AbstractLeakage
 from perfjax.leakage._true_bit import TrueBitKept
@@ -154,7 +154,7 @@ def _across(limit, dim):
 @functools.cache
 def _across_rule(dim: int, dtype: str):
     outside, count = (1e-16, 24) if dtype == "float64" else (1e-8, 16)
-    ends = scipy.stats.chi2.ppf(outside, dim - 1), scipy.stats.chi2.isf(outside, dim - 1)
+    ends = lower_quantile(outside, dim - 1), upper_quantile(outside, dim - 1)
     low, high = (ends[0] if dim > 20 else 0.0), ends[1]
     node, weight = np.polynomial.legendre.leggauss(count)
     angle = (node + 1) * np.pi / 4

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-import scipy.stats
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 from perfjax import _check, theorems
 from perfjax._check import Numbers
+from perfjax._chi_square import lower_quantile, upper_quantile
 from perfjax.leakage._pairs import AbstractLeakage, Split, pair
 from perfjax.mechanisms import GaussianMean
 from perfjax.mechanisms._gaussian import CLIPPING_POINTS, quasi_normals
@@ -93,7 +93,7 @@ def _chi_rule(dim: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     The spacing is a fraction of the width sqrt(2 / dim) that chi2_dim has in log x.
     """
     fraction, outside = (0.45, 1e-16) if dtype == "float64" else (0.7, 1e-8)
-    low, high = np.log([scipy.stats.chi2.ppf(outside, dim), scipy.stats.chi2.isf(outside**2, dim)])
+    low, high = np.log([lower_quantile(outside, dim), upper_quantile(outside**2, dim)])
     y = np.linspace(low, high, math.ceil((high - low) / (fraction * math.sqrt(2 / dim))))
     log_density = dim / 2 * (y - np.log(2)) - np.exp(y) / 2 - scipy.special.gammaln(dim / 2)
     weight = np.exp(log_density) * (y[1] - y[0])
@@ -208,7 +208,7 @@ def _below(limit, dim):
     if dim == 1:
         return jnp.zeros_like(limit)[None], jnp.ones_like(limit)[None]
     # Python numbers: a NumPy float64 would widen a float32 computation.
-    low, high = float(scipy.stats.chi2.ppf(1e-18, dim - 1)), float(scipy.stats.chi2.isf(1e-18, dim - 1))
+    low, high = float(lower_quantile(1e-18, dim - 1)), float(upper_quantile(1e-18, dim - 1))
     unit, step = _tanh_sinh()
     unit, step = jnp.asarray(unit, limit.dtype), jnp.asarray(step, limit.dtype)
     low = low if dim > 20 else 0.0  # few dimensions have mass at 0, many have none anywhere near

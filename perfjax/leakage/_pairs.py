@@ -19,7 +19,7 @@ class AbstractLeakage(eqx.Module):
 
 
 class Split(NamedTuple):
-    """How a release splits the users: P(leaked) and P(not leaked), neither of them 1 minus the other where that is tiny.
+    """How a release splits the users: P(leaked) and P(not leaked), neither one 1 minus the other where tiny.
 
     Error 1e-11 in float64 and 1e-7 in float32 at most, or less where the pair has a closed form or a contour integral.
     """

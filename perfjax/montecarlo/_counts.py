@@ -6,11 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
+import scipy.special
 from jaxtyping import Array, Float, Key, UInt32
 
 from perfjax import _check
 from perfjax._check import Numbers
+from perfjax._chi_square import lower_quantile, upper_quantile
 from perfjax.binomial import binomial_from_bits, normal_quantile, uniform_from_bits
 from perfjax.leakage import check_count_level, given_noise
 from perfjax.mechanisms import RandomizedResponse
@@ -182,9 +183,11 @@ def chi_square(word: UInt32[Array, ""], degrees: int, dtype) -> Float[Array, ""]
 def _chi_table(degrees: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Knots in z, cube roots of the chi-square quantile there, and their derivatives."""
     z = np.linspace(-6.5, 6.5, 513)
-    lower = scipy.stats.chi2.ppf(scipy.stats.norm.cdf(z), degrees)
-    upper = scipy.stats.chi2.isf(scipy.stats.norm.sf(z), degrees)
+    lower = lower_quantile(scipy.special.ndtr(z), degrees)
+    upper = upper_quantile(scipy.special.ndtr(-z), degrees)
     quantile = np.where(z < 0, lower, upper)
-    density = np.exp(scipy.stats.norm.logpdf(z) - scipy.stats.chi2.logpdf(quantile, degrees))
+    half = degrees / 2
+    log_density = (half - 1) * np.log(quantile / 2) - quantile / 2 - scipy.special.gammaln(half) - np.log(2)
+    density = np.exp(-z * z / 2 - np.log(2 * np.pi) / 2 - log_density)
     root = np.cbrt(quantile)
     return z, root.astype(dtype), (density / (3 * root**2)).astype(dtype)

@@ -5,7 +5,6 @@ import enum
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Array, Bool, Float, Int
 
 from perfjax.objectives import AbstractObjective
@@ -103,8 +102,10 @@ class Optimum(eqx.Module):
         """The budget of release 0 under the best noise; `Privacy.composed` needs one per release."""
         return self.scenario.mechanism.privacy(self.scenario.population, self.noise)
 
-    def to_xarray(self) -> xr.Dataset:
+    def to_xarray(self) -> "xarray.Dataset":
         """The numbers of a single optimum as a dataset."""
+        import xarray  # here, since it takes most of a second to import
+
         meanings = ", ".join(f"{status.value}: {status.meaning}" for status in Status)
         scalars = {
             "noise": (self.noise, {"name": self.scenario.mechanism.noise_name}),
@@ -115,7 +116,7 @@ class Optimum(eqx.Module):
             "gradient": (self.gradient, {"meaning": "d log value / d log noise"}),
         }
         fields = {name: ((), np.asarray(value), attributes) for name, (value, attributes) in scalars.items()}
-        return xr.Dataset(fields | {"minima": (("minimum",), np.asarray(self.minima))})
+        return xarray.Dataset(fields | {"minima": (("minimum",), np.asarray(self.minima))})
 
     def __str__(self) -> str:
         if self.noise.ndim:
