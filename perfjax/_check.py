@@ -74,7 +74,8 @@ def as_floats(**named: Numbers) -> list[Float[Array, "..."]]:
     arrays = [as_float(value, name) for name, value in named.items()]
     strong = [x.dtype for x in named.values() if hasattr(x, "dtype") and not getattr(x, "weak_type", False)]
     strong = [dtype for dtype in strong if jnp.issubdtype(dtype, jnp.floating)]
-    dtype = functools.reduce(jnp.promote_types, strong) if strong else jnp.result_type(float)
+    with jax.numpy_dtype_promotion("standard"):
+        dtype = functools.reduce(jnp.promote_types, strong) if strong else jnp.result_type(float)
     return [_cast(array, dtype) for array in arrays]
 
 

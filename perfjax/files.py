@@ -2,6 +2,7 @@
 
 import importlib.resources
 import inspect
+import json
 import math
 import os
 import tempfile
@@ -118,7 +119,7 @@ def _build(content: dict[str, Any]) -> Scenario:
     for part in PARTS:
         table = content[part]
         if not isinstance(table, dict):
-            raise _check.fail(part, "be a table", table)
+            raise _check.fail(part, "be a table", _check.quoted(table))
         parts[part] = _build_part(part, dict(table))
     return Scenario(**parts, population=content["population"], rounds=content["rounds"])
 
@@ -164,8 +165,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one escape that JSON lacks
     if isinstance(value, int):
         return str(value)
     if isinstance(value, list):

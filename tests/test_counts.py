@@ -72,6 +72,7 @@ def test_a_billion_users(dtype):
     assert abs(last.mean() / path.population[-1] - 1) < 5 * last.std() / last.mean() / np.sqrt(4000) + 1e-3
 
 
+@pytest.mark.slow
 def test_gradient_follows_the_law():
     scenario = gaussian(2.0, rounds=4, population=300.0)
     sampled = pj.CumulativeError(solver="counts", trials=4000)
@@ -91,6 +92,7 @@ def test_bad_input_is_one_clear_line(scenario):
         pj.CumulativeError(solver="counts")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outside", ["shared", "recomputed"])
 def test_users_leak_as_often_as_theory_says(outside):
     scenario = gaussian(2.0, rounds=1, population=200.0, outside=outside)

@@ -51,6 +51,7 @@ def test_nothing_happens_when_nobody_leaves_or_joins():
     np.testing.assert_allclose(law.collapse_probability, 0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_everyone_leaves_when_all_are_leaked_and_leave():
     law = pj.population_law(gaussian(0.0, leave=1.0, rounds=2, population=30.0))
     np.testing.assert_allclose(law.mean, [30, 1, 1], rtol=1e-9)
@@ -58,6 +59,7 @@ def test_everyone_leaves_when_all_are_leaked_and_leave():
     np.testing.assert_allclose(law.collapse_time, 1, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_error_estimate_is_not_understated():
     scenario = gaussian(4.5, dim=12, leave=0.45, recruit=0.11, population=1000.0, rounds=20)
     rough, fine = (pj.population_law(scenario, rtol=rtol) for rtol in (0.2, 0.002))
@@ -65,6 +67,7 @@ def test_the_error_estimate_is_not_understated():
     assert abs(total / truth - 1) < rough.relative_error + fine.relative_error
 
 
+@pytest.mark.slow
 def test_a_schedule_of_equal_noise_is_the_constant(decline):
     constant, schedule = pj.population_law(decline), pj.population_law(decline, noise=[1.0] * 9)
     np.testing.assert_allclose(schedule.expected_error, constant.expected_error, rtol=1e-12)

@@ -118,6 +118,7 @@ def test_the_law_is_the_exact_chain_where_every_whole_number_is_a_node(case):
     assert np.isclose(last[-1], case["value"]["p_cap"], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("performative", "mia_monte_carlo"), ids=lambda case: case["name"])
 def test_counts_and_law_match_runs_that_follow_every_record(case):
     scenario, value = gaussian_run(case["inputs"]), case["value"]

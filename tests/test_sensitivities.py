@@ -22,6 +22,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CASES))
 def test_they_are_what_tuning_again_gives(name):
     scenario, objective = CASES[name]

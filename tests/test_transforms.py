@@ -55,6 +55,7 @@ def test_one_compilation_serves_a_hundred_scenarios(run, rounds, traces):
 LEAVE = jnp.array([0.1, 0.3, 0.9])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [gaussian, response], ids=["gaussian", "response"])
 def test_a_batch_is_its_members(make):
     def run(leave):
@@ -90,6 +91,7 @@ TRACKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(TRACKED))
 @pytest.mark.parametrize("field", ["noise", "log_value"])
 def test_an_optimum_has_the_derivative_of_tuning_again(name, field):

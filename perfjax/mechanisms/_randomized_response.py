@@ -35,7 +35,7 @@ class RandomizedResponse(AbstractMechanism):
         clip_estimate: whether the estimate is clipped to [0, 1]. Then the error has no closed form: it is summed over
             all counts up to 64 users (interpolated between whole numbers), and beyond that the count is taken as
             normal. The normal knows nothing of the steps of the count, relative error up to 0.9 / sqrt(n) with a budget
-            below 1 / sqrt(n), nor of its skewness, up to a fifth for a fixed mu within 1 / n of 0 or 1.
+            below 1 / sqrt(n), nor of its skewness, up to a quarter for a fixed mu within 1 / n of 0 or 1.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3, equation 1 and Lemma 1. The
         paper does not say that its simulations clip the estimate; they do.

@@ -1,0 +1,303 @@
+"""Leak probabilities: against closed forms, noncentral chi-square mixtures and per-record simulation."""
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from assertions import close, finite, gradient_is_central_difference, probability
+from cases import EXACT_LEAKS, recomputed_mixture, simulated_leaks
+from oracle import cases
+
+import perfjax as pj
+from perfjax.leakage import leak_probability_given_distance, split
+
+DTYPES = pytest.mark.parametrize("dtype", ["float64", "float32"])
+OUTSIDE = pytest.mark.parametrize("outside", ["shared", "recomputed"])
+
+
+def leak(noise_scale, population, threshold, dim, *, outside="shared", **options):
+    mechanism = pj.GaussianMean(noise_scale, dim=dim, **options)
+    return pj.leak_probability(mechanism, pj.LikelihoodRatioAbove(threshold, outside=outside), population)
+
+
+def cast(dtype, *values):
+    return [jnp.asarray(value, dtype) for value in values]
+
+
+# Exact answers.
+
+
+@DTYPES
+@pytest.mark.parametrize("name", list(EXACT_LEAKS))
+def test_closed_forms(name, dtype):
+    case = EXACT_LEAKS[name]
+    mechanism, rule = jax.tree.map(lambda x: x.astype(dtype), (case.mechanism, case.leakage))
+    found = pj.leak_probability(mechanism, rule, jnp.asarray(case.population, dtype))
+    assert found.dtype == dtype
+    relative, absolute = (1e-9, 1e-11) if dtype == "float64" else (1e-4, 1e-7)
+    np.testing.assert_allclose(found, case.value, rtol=relative, atol=absolute)
+
+
+@pytest.mark.parametrize("case", cases("performative", "leak_probability_iso"), ids=lambda case: case["name"])
+def test_reference_values_in_float32(case):
+    inputs = case["inputs"]
+    gamma, n, tau, v = cast("float32", *(inputs[k] for k in ("noise_scale", "population", "threshold", "variance")))
+    close(leak(gamma, n, tau, inputs["dim"], covariance=v), case["value"], 1e-4)
+
+
+# "recomputed" and noncentral chi-squares.
+
+SETTINGS = [
+    (dim, n, gamma, tau)
+    for dim in (1, 2, 3, 12, 50)
+    for n, gamma, tau in ((2, 0.5, 0.1), (5, 2.0, 0.02), (100, 20.0, 0.02), (100, 1.0, 0.2), (1000, 5.0, 0.02), (1e6, 0.3, 0.01))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 12, 50])  # thirty settings in all
+def test_recomputed_is_a_mixture_of_noncentral_chi_squares(dim):
+    settings = [setting for setting in SETTINGS if setting[0] == dim]
+    _, n, gamma, tau = (np.array(x, float) for x in zip(*settings, strict=True))
+    found = jax.vmap(lambda n, gamma, tau: leak(gamma, n, tau, dim, outside="recomputed"))(n, gamma, tau)
+    # SciPy's noncentral distribution function is itself good to 1e-9 where n^2 |delta|^2 is large
+    close(found, [recomputed_mixture(g, m, t, dim) for _, m, g, t in settings], 1e-8, of=settings)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 12])
+def test_recomputed_given_the_distance_is_a_noncentral_chi_square(dim):
+    """With n = 100, gamma = 20 the kink of the square root lies inside the range of the integral."""
+    n, gamma, tau, s = (
+        np.array(x)
+        for x in zip(
+            *itertools.product((2.0, 100.0, 1000.0), (0.5, 5.0, 20.0), (0.02, 0.2), (0.0, 0.3, 3.5, 8.0)), strict=True
+        )
+    )
+    found = leak_probability_given_distance(s, gamma, n, threshold=tau, dim=dim, outside="recomputed")
+    argument = n * dim * np.log1p(1 / (n - 1)) + n * n * s**2 / ((n - 1) * gamma**2) - 2 * n * tau
+    centrality = n * s**2 / gamma**2
+    exact = np.where(
+        s == 0,
+        scipy.stats.chi2.cdf(np.maximum(argument, 0), dim),
+        scipy.stats.ncx2.cdf(np.maximum(argument, 0), dim, np.maximum(centrality, 1e-9)),
+    )
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-9)
+    single = leak_probability_given_distance(
+        *cast("float32", s, gamma, n), threshold=jnp.asarray(tau, "float32"), dim=dim, outside="recomputed"
+    )
+    assert single.dtype == jnp.float32
+    np.testing.assert_allclose(single, exact, rtol=0, atol=2e-4)
+
+
+def test_shared_given_the_distance_is_one_normal_distribution_function():
+    for case in cases("performative", "leak_given_distance"):
+        close(leak_probability_given_distance(**case["inputs"]), case["value"], case["tol"])
+    assert leak_probability_given_distance(1.0, 0.0, 10.0, threshold=0.1) == 1
+    for outside in ("shared", "recomputed"):
+        found = leak_probability_given_distance(
+            jnp.ones(3), jnp.array([0.0, 1.0, 1.0]), jnp.array([9.0, 1.0, 0.0]), threshold=0.1, dim=3, outside=outside
+        )
+        np.testing.assert_array_equal(found, 1)
+
+
+def test_given_distance_needs_the_dimension_for_recomputed():
+    with pytest.raises(ValueError, match=r'^Argument `dim` must be given with outside "recomputed"\.$'):
+        leak_probability_given_distance(1.0, 1.0, 10.0, threshold=0.1, outside="recomputed")
+
+
+def test_the_two_meanings_of_outside():
+    """As the docstring of the rule says."""
+    for gamma, n, shared, recomputed in ((20.0, 100.0, 0.120, 0.278), (5.0, 1000.0, 0.173, 0.175)):
+        assert abs(leak(gamma, n, 0.02, 12) - shared) < 6e-4
+        assert abs(leak(gamma, n, 0.02, 12, outside="recomputed") - recomputed) < 6e-4
+
+
+# Records, one by one.
+
+RECORDS = [
+    (1.0, 2, 0.05, 3, {}),
+    (2.0, 5, 0.02, 2, {}),
+    (3.0, 100, 0.02, 12, {}),
+    (0.8, 2, 0.05, 3, {"clip_radius": 1.5}),
+    (1.0, 5, 0.1, 2, {"clip_radius": 1.0, "mean": 0.7}),
+    (1.0, 100, 0.02, 4, {"clip_radius": 1.5, "mean": 1.0}),
+    (1.5, 20, 0.05, 3, {"clip_radius": 2.0, "mean": [1.0, 0.0, -0.5], "covariance": [0.5, 1.0, 3.0]}),
+    (1.5, 20, 0.05, 2, {"clip_radius": 1.2, "covariance": [[1.0, 0.6], [0.6, 2.0]]}),
+]
+
+QUICK = (0, 2, 3, 4)
+
+
+@OUTSIDE
+@pytest.mark.parametrize(
+    ("gamma", "n", "tau", "dim", "options"),
+    [pytest.param(*case, marks=[] if i in QUICK else pytest.mark.slow) for i, case in enumerate(RECORDS)],
+)
+def test_record_by_record(gamma, n, tau, dim, options, outside):
+    shares = simulated_leaks(gamma, n, tau, dim, outside=outside, users=400_000, **options)
+    standard_error = np.std(shares, ddof=1) / math.sqrt(len(shares))
+    found = float(leak(gamma, float(n), tau, dim, outside=outside, **options))
+    clips = "clip_radius" in options
+    assert standard_error < 6e-3 * found
+    # The fixed points of the clipped case are good to 1e-3.
+    assert abs(found - shares.mean()) < 4 * standard_error + (1.5e-3 * found if clips else 0)
+
+
+# One probability, several ways to it.
+
+
+def rotation(dim):
+    return np.linalg.qr(np.random.default_rng(dim).normal(size=(dim, dim)))[0]
+
+
+@OUTSIDE
+@pytest.mark.parametrize("dim", [3, 12, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (1, 4))])
+def test_equal_variances_however_they_are_given(dim, outside):
+    """d >= 4 is a mixture of normals as a number, a contour integral as a vector or a matrix."""
+    probabilities = functools.partial(leak, 0.7, jnp.array([2.0, 50.0, 1e5]), 0.05, dim, outside=outside)
+    expected = probabilities(covariance=2.5)
+    for covariance in (np.full(dim, 2.5), 2.5 * np.eye(dim)):
+        np.testing.assert_allclose(probabilities(covariance=covariance), expected, rtol=1e-9, atol=1e-11)
+
+
+@OUTSIDE
+def test_a_rotation_changes_nothing(outside):
+    values, q = np.array([0.02, 0.3, 1.0, 9.0]), rotation(4)
+    matrix = q @ np.diag(values) @ q.T
+    probabilities = functools.partial(leak, 0.7, jnp.array([2.0, 50.0, 1e5]), 0.05, 4, outside=outside)
+    close(probabilities(covariance=(matrix + matrix.T) / 2), probabilities(covariance=values), 1e-9)
+
+
+def test_units_of_the_records_do_not_matter():
+    close(leak(0.7e3, 50.0, 0.05, 5, covariance=2.5e6), leak(0.7, 50.0, 0.05, 5, covariance=2.5), 1e-9)
+
+
+@OUTSIDE
+def test_a_clip_radius_that_almost_never_binds(outside):
+    settings = (0.9, jnp.array([2.0, 5.0, 100.0]), 0.05, 3)
+    mechanism = pj.GaussianMean(0.9, dim=3, clip_radius=5.5)
+    assert mechanism.clips
+    close(leak(*settings, outside=outside, clip_radius=5.5), leak(*settings, outside=outside), 1e-3)
+
+
+# Far corners.
+
+GAMMA, N, TAU = (1e-6, 1e-3, 0.1, 1.0, 20.0, 1e3, 1e6), (1.0, 1.5, 2.0, 3.0, 1e3, 1e9), (1e-6, 0.02, 10.0)
+
+
+def both_and_gradient(dim, outside):
+    def one(gamma, n, tau):
+        mechanism = jax.tree.map(lambda x: x.astype(gamma.dtype), pj.GaussianMean(gamma, dim=dim))
+        return jnp.stack(split(mechanism, pj.LikelihoodRatioAbove(tau, outside=outside), n, gamma))
+
+    return one, jax.jacfwd(one, argnums=(0, 1, 2))
+
+
+@OUTSIDE
+@pytest.mark.parametrize("dim", [1, 12, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (4, 50))])
+def test_stable_everywhere(dim, outside):
+    grid = np.meshgrid(GAMMA, N, TAU, indexing="ij")
+    one, gradient = both_and_gradient(dim, outside)
+    for dtype in ("float64", "float32"):
+        at = cast(dtype, *(x.ravel() for x in grid))
+        value = np.asarray(jax.jit(jax.vmap(one))(*at))
+        probability(value)
+        assert np.all(np.abs(value.sum(axis=1) - 1) < (1e-9 if dtype == "float64" else 1e-4))
+        finite(jax.jit(jax.vmap(gradient))(*at))  # by noise, population and threshold
+        if outside == "shared":
+            leaked = value[:, 0].reshape(grid[0].shape)
+            assert np.all(np.diff(leaked, axis=0) <= (1e-11 if dtype == "float64" else 1e-6)), "more noise leaks less"
+        if dtype == "float64":
+            double = value
+    np.testing.assert_allclose(value, double, rtol=0, atol=3e-4)
+
+
+@pytest.mark.parametrize("dim", [2, 12])
+def test_decreasing_in_noise(dim):
+    gamma = np.geomspace(1e-2, 1e2, 200)
+    leaked = np.asarray(jax.jit(jax.vmap(lambda g: leak(g, 100.0, 0.02, dim)))(gamma))
+    assert np.all(np.diff(leaked) < 0)
+
+
+@OUTSIDE
+@pytest.mark.parametrize(
+    ("dim", "options"),
+    [(3, {}), (12, {}), pytest.param(2, {"covariance": [0.5, 2.0]}, marks=pytest.mark.slow)],
+)
+def test_gradient(dim, options, outside):
+    gradient_is_central_difference(
+        lambda gamma, n, tau: leak(gamma, n, tau, dim, outside=outside, **options), 1.3, 40.0, 0.1, rtol=1e-7
+    )
+
+
+@pytest.mark.slow
+@OUTSIDE
+def test_gradient_with_clipping(outside):
+    def clipped(gamma, n, tau):
+        return leak(gamma, n, tau, 2, outside=outside, clip_radius=1.0, mean=0.5)
+
+    gradient_is_central_difference(clipped, 1.3, 40.0, 0.1, rtol=1e-5)
+
+
+# Limits and refusals.
+
+
+@pytest.mark.parametrize("options", [{}, {"covariance": [1.0, 2.0]}, {"clip_radius": 1.0}])
+@OUTSIDE
+def test_without_noise_everybody_is_leaked(outside, options):
+    found = leak(0.0, jnp.array([1.0, 2.0, 100.0]), 0.02, 2, outside=outside, **options)
+    np.testing.assert_array_equal(found, 1)
+    for n in (0.0, 1.0):
+        assert leak(3.0, n, 0.02, 2, outside=outside, **options) == 1
+    for n in (1.0, 50.0):
+        slope = jax.grad(lambda g, n: leak(g, n, 0.02, 2, outside=outside, **options), argnums=(0, 1))(0.0, n)
+        finite(slope)
+
+
+def test_without_privacy_every_bit_is_kept():
+    mechanism = pj.RandomizedResponse(jnp.inf)
+    assert split(mechanism, pj.TrueBitKept(), jnp.asarray(5.0), mechanism.epsilon) == (1, 0)
+    slope = jax.grad(lambda e: pj.leak_probability(pj.RandomizedResponse(e), pj.TrueBitKept(), 5.0))(jnp.inf)
+    assert slope == 0
+
+
+def test_the_kept_share_is_accurate_where_it_is_tiny():
+    epsilon = jnp.asarray(200.0)
+    kept = split(pj.RandomizedResponse(epsilon), pj.TrueBitKept(), jnp.asarray(5.0), epsilon).kept
+    close(kept, math.exp(-200), 1e-12)
+    gamma = jnp.asarray(1e-5)
+    small = split(pj.GaussianMean(gamma, dim=2), pj.LikelihoodRatioAbove(0.02), jnp.asarray(3.0), gamma).kept
+    up = (square := 1 / (2 * 1e-10)) / 2 + math.sqrt(square * square / 4 + square)
+    exact = square / up / (up + square / up) - math.expm1(-0.02 / up) * up / (up + square / up)
+    close(small, exact, 1e-9)
+
+
+def test_an_unsupported_pair_names_the_supported_ones():
+    known = "(GaussianMean, LikelihoodRatioAbove), (RandomizedResponse, TrueBitKept)"
+    with pytest.raises(ValueError, match="must be one of the pairs") as error:
+        pj.leak_probability(pj.GaussianMean(1.0, dim=2), pj.TrueBitKept(), 10.0)
+    message = str(error.value)
+    assert "\n" not in message
+    assert message.endswith("but are (GaussianMean, TrueBitKept).")
+    for pair in known.split("), "):
+        assert pair.rstrip(")") in message
+
+
+@pytest.mark.parametrize("threshold", [0.0, -1.0, math.nan, math.inf])
+def test_a_threshold_must_be_positive(threshold):
+    with pytest.raises(ValueError, match=r"^Argument `threshold` must lie in \(0, inf\), but is "):
+        pj.LikelihoodRatioAbove(threshold)
+
+
+def test_outside_must_be_known():
+    with pytest.raises(ValueError, match=r'^Argument `outside` must be "shared" or "recomputed", but is "paper"\.$'):
+        pj.LikelihoodRatioAbove(0.1, outside="paper")
+
+
+def test_a_negative_population_is_refused():
+    with pytest.raises(ValueError, match=r"^Argument `population` must lie in \[0, inf\]?\)?, but is -1\.$"):
+        leak(1.0, -1.0, 0.1, 2)
