@@ -82,7 +82,7 @@ def preset(name: str) -> Scenario:
         ValueError: for any other name.
 
     Example:
-        >>> preset("breach-survey").participation.leave.item()
+        >>> print(preset("breach-survey").participation.leave)
         0.11
     """
     _check.check_known([name], preset_names(), "preset")

@@ -52,18 +52,15 @@ def test_reference_values_in_float32(case):
 
 # "recomputed" and noncentral chi-squares.
 
-SETTINGS = [
-    (dim, n, gamma, tau)
-    for dim in (1, 2, 3, 12, 50)
-    for n, gamma, tau in ((2, 0.5, 0.1), (5, 2.0, 0.02), (100, 20.0, 0.02), (100, 1.0, 0.2), (1000, 5.0, 0.02), (1e6, 0.3, 0.01))
-]  # fmt: skip
+WIDE = ((2, 0.5, 0.1), (5, 2.0, 0.02), (100, 20.0, 0.02), (100, 1.0, 0.2), (1000, 5.0, 0.02), (1e6, 0.3, 0.01))
+SETTINGS = [(dim, n, gamma, tau) for dim in (1, 2, 3, 12, 50) for n, gamma, tau in WIDE]
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 12, 50])  # thirty settings in all
 def test_recomputed_is_a_mixture_of_noncentral_chi_squares(dim):
     settings = [setting for setting in SETTINGS if setting[0] == dim]
     _, n, gamma, tau = (np.array(x, float) for x in zip(*settings, strict=True))
-    found = jax.vmap(lambda n, gamma, tau: leak(gamma, n, tau, dim, outside="recomputed"))(n, gamma, tau)
+    found = jax.jit(jax.vmap(lambda n, gamma, tau: leak(gamma, n, tau, dim, outside="recomputed")))(n, gamma, tau)
     # SciPy's noncentral distribution function is itself good to 1e-9 where n^2 |delta|^2 is large
     close(found, [recomputed_mixture(g, m, t, dim) for _, m, g, t in settings], 1e-8, of=settings)
 
@@ -158,10 +155,15 @@ def rotation(dim):
 @pytest.mark.parametrize("dim", [3, 12, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (1, 4))])
 def test_equal_variances_however_they_are_given(dim, outside):
     """d >= 4 is a mixture of normals as a number, a contour integral as a vector or a matrix."""
-    probabilities = functools.partial(leak, 0.7, jnp.array([2.0, 50.0, 1e5]), 0.05, dim, outside=outside)
-    expected = probabilities(covariance=2.5)
+
+    def probabilities(covariance):
+        return jax.jit(lambda n: leak(0.7, n, 0.05, dim, outside=outside, covariance=covariance))(
+            np.array([2, 50, 1e5])
+        )
+
+    expected = probabilities(2.5)
     for covariance in (np.full(dim, 2.5), 2.5 * np.eye(dim)):
-        np.testing.assert_allclose(probabilities(covariance=covariance), expected, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(probabilities(covariance), expected, rtol=1e-9, atol=1e-11)
 
 
 @OUTSIDE
@@ -249,13 +251,11 @@ def test_gradient_with_clipping(outside):
 @pytest.mark.parametrize("options", [{}, {"covariance": [1.0, 2.0]}, {"clip_radius": 1.0}])
 @OUTSIDE
 def test_without_noise_everybody_is_leaked(outside, options):
-    found = leak(0.0, jnp.array([1.0, 2.0, 100.0]), 0.02, 2, outside=outside, **options)
-    np.testing.assert_array_equal(found, 1)
-    for n in (0.0, 1.0):
-        assert leak(3.0, n, 0.02, 2, outside=outside, **options) == 1
-    for n in (1.0, 50.0):
-        slope = jax.grad(lambda g, n: leak(g, n, 0.02, 2, outside=outside, **options), argnums=(0, 1))(0.0, n)
-        finite(slope)
+    found = jax.jit(lambda g, n: leak(g, n, 0.02, 2, outside=outside, **options))
+    at = np.array([[0.0, 1.0], [0.0, 2.0], [0.0, 100.0], [3.0, 0.0], [3.0, 1.0]])
+    np.testing.assert_array_equal(found(*at.T), 1)
+    slope = jax.jit(jax.grad(lambda g, n: leak(g, n, 0.02, 2, outside=outside, **options), argnums=(0, 1)))
+    finite(slope(0.0, 1.0), slope(0.0, 50.0))
 
 
 def test_without_privacy_every_bit_is_kept():
