@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scenarios import gaussian, response
+from scenarios import gaussian
 
 import perfjax as pj
 
@@ -78,22 +78,6 @@ def test_quantiles_bracket_the_mean(decline):
     low, high = law.quantile(jnp.asarray([0.05, 0.95]))
     assert np.all(low <= law.mean + 1e-9)
     assert np.all(law.mean <= high + 1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scenario", [gaussian(2.0, rounds=4, cap=5000.0), response(1.0, rounds=4, cap=5000.0)])
-def test_gradients_match_central_differences(scenario):
-    names = ["leave", "recruit", "population", scenario.mechanism.noise_name]
-
-    def total(values):
-        return pj.population_law(scenario.replace(**dict(zip(names, values, strict=True)))).expected_error.sum()
-
-    values = [scenario.leaves()[name] for name in names]
-    slopes = jax.grad(lambda *v: total(v), argnums=tuple(range(len(names))))(*values)
-    for i, slope in enumerate(slopes):
-        step = 1e-5 * float(values[i])
-        up, down = (total([v + sign * step * (i == j) for j, v in enumerate(values)]) for sign in (1, -1))
-        np.testing.assert_allclose(slope, (up - down) / (2 * step), rtol=1e-5, err_msg=names[i])
 
 
 def test_out_of_reach_is_an_error_that_names_the_way_out():
