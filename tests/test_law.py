@@ -7,6 +7,7 @@ import pytest
 from scenarios import gaussian
 
 import perfjax as pj
+from perfjax.law import law_of
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,16 @@ def test_one_release_has_the_exact_expected_population():
         scenario = gaussian(2.0, rounds=1, population=500.0, recruiters=recruiters)
         law, path = pj.population_law(scenario), pj.mean_field(scenario)
         np.testing.assert_allclose(law.mean, path.population, rtol=1e-4)  # 12 nodes for the shared noise
+
+
+@pytest.mark.parametrize(("cap", "size"), [(300.0, 320), (20_000.0, 1280)])
+def test_a_row_holds_all_of_its_mass_however_dense_the_nodes(cap, size):
+    scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.9, recruit=0.9, population=140.0, rounds=1, cap=cap)
+    law = law_of(scenario, size)
+    runs = pj.simulate_counts(scenario, key=jax.random.key(0), trials=20_000)
+    last = np.asarray(runs.population[:, -1])
+    assert abs(law.mean[-1] - last.mean()) < 4 * last.std() / np.sqrt(last.size)
+    assert abs(law.std[-1] / last.std() - 1) < 0.02
 
 
 @pytest.mark.parametrize("recruiters", ["spared", "everyone"])

@@ -11,9 +11,9 @@ from perfjax.law._nodes import Grid, on_nodes
 from perfjax.leakage import GivenNoise, given_noise, shared_dimensions, shared_rule
 from perfjax.scenario import Scenario
 
-__all__ = ["BAND", "kernel", "normal_rows"]
+__all__ = ["kernel", "normal_rows"]
 
-BAND = 96  # nodes that one row reaches
+ROWS = 64  # computed at a time: a bound on memory, for each needs nodes times nodes of the shared noise
 
 
 def kernel(scenario: Scenario, noise: Float[Array, ""], grid: Grid) -> Float[Array, "nodes nodes"]:
@@ -58,17 +58,11 @@ def normal_rows(scenario, noise, populations, nodes) -> Float[Array, "n nodes"]:
     _, weight = shared_rule(shared_dimensions(scenario.mechanism))
     weight = jnp.asarray(weight, populations.dtype)
     mean, std = n * growth, jnp.sqrt(n * spread)
-    return jax.vmap(lambda m, s: _mixture_row(m, s, weight, nodes))(mean, std)
 
+    def row(law):
+        return weight @ jax.vmap(lambda m, s: _hat_weights(m, s, nodes))(*law)
 
-def _mixture_row(mean, std, weight, nodes):
-    """One row: the band of nodes that its normals reach, computed densely and laid into the row."""
-    reach = 9 * jnp.max(std) + 1e-3
-    start = jnp.searchsorted(nodes, jnp.min(mean) - reach) - 2
-    start = jnp.clip(start, 0, max(nodes.size - BAND, 0))
-    band = jax.lax.dynamic_slice(nodes, (start,), (min(BAND, nodes.size),))
-    cells = weight @ jax.vmap(lambda m, s: _hat_weights(m, s, band))(mean, std)
-    return jax.lax.dynamic_update_slice(jnp.zeros_like(nodes), cells, (start,))
+    return jax.lax.map(row, (mean, std), batch_size=ROWS)
 
 
 def _hat_weights(mean, std, nodes):
