@@ -6,7 +6,6 @@ import pytest
 from oracle import cases, kinds
 
 import perfjax as pj
-from perfjax import theorems
 from perfjax.leakage import leak_probability_given_distance
 
 GAUSSIAN_RUN = ("mean_field_population", "cumulative_error", "cumulative_bound", "optimum_bound", "optimum_cumulative")
@@ -105,7 +104,6 @@ def test_no_kind_is_left_out():
         "mia_monte_carlo",
     }
     assert kinds("performative") == elsewhere | set(KINDS)
-    assert theorems.RESULTS
 
 
 @pytest.mark.parametrize("case", cases("performative", "rr_exact_law"), ids=lambda case: case["name"])

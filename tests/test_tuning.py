@@ -323,6 +323,13 @@ def test_the_bound_and_the_recursion_can_disagree_widely(rounds, dim):
 # The published grid.
 
 
+def test_evaluations_count_the_basins_that_there_are():
+    steps = 32
+    for scenario, basins in ((gaussian(), 2), (published(), 3)):
+        optimum = pj.tune(scenario)
+        assert optimum.evaluations == 96 + 4 + 1 + 4 + basins * steps
+
+
 def test_no_cell_misses_the_best_of_a_fine_grid():
     scan = over_cells(lambda scenario: scanned(scenario, BOUND)[0], 45)
     assert np.max(published_bound("float64").log_value[::45] - scan) < 1e-6

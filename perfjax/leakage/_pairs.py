@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
 from perfjax.mechanisms import AbstractMechanism
 
-__all__ = ["AbstractLeakage", "Split", "check_pair", "leak_probability", "pair", "split"]
+__all__ = ["AbstractLeakage", "Split", "check_pair", "guarded", "leak_probability", "pair", "split"]
 
 
 class AbstractLeakage(eqx.Module):
@@ -59,15 +59,24 @@ def split(
 
     Without noise, and for a single user, everybody is leaked; the functions of the pairs need not know these limits.
     """
-    exposed = (
-        (population <= 1) | (noise == mechanism.no_privacy) if mechanism.needs_crowd else noise == mechanism.no_privacy
-    )
-    # Double where: the limits are evaluated at harmless values, so that neither they nor their derivatives are NaN.
-    population = jnp.where(population > 1, population, 2) if mechanism.needs_crowd else population
-    noise = jnp.where(noise == mechanism.no_privacy, 1, noise)
+    exposed, population, noise = guarded(mechanism, population, noise)
     leaked, kept = _PAIRS[type(mechanism), type(leakage)](mechanism, leakage, population, noise)
     # Quadrature weights sum to 1 up to rounding only.
     return Split(*(jnp.clip(jnp.where(exposed, sure, p), 0, 1) for sure, p in ((1, leaked), (0, kept))))
+
+
+def guarded(
+    mechanism: AbstractMechanism, population: Float[Array, ""], noise: Float[Array, ""]
+) -> tuple[Bool[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    """Whether everybody is leaked for sure, and a population and a noise that are harmless where that is so.
+
+    For a double `where`: a limit is evaluated at harmless values, so that neither it nor its derivative is NaN.
+    """
+    exposed = noise == mechanism.no_privacy
+    noise = jnp.where(exposed, 1, noise)
+    if not mechanism.needs_crowd:
+        return exposed, population, noise
+    return exposed | (population <= 1), jnp.where(population > 1, population, 2), noise
 
 
 def leak_probability(

@@ -19,6 +19,7 @@ __all__ = ["tune"]
 
 SCAN = 96  # points
 BASINS = 4
+CERTIFICATE = (-8, -1, 1, 8)  # where slopes are compared around a minimum, in units of the least useful step
 EDGE_STEPS = 30  # halvings of a scan interval to find where a constraint begins to hold
 
 
@@ -162,6 +163,7 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     local &= basins.place < log_bounds[1] - margin
     order = jnp.argsort(~local, stable=True)
     minima, minima_log_values = (jnp.where(local, x, jnp.nan)[order] for x in (jnp.exp(basins.place), basins.log_value))
+    spent = SCAN + BASINS + 1 + len(CERTIFICATE) + (0 if constraint is None else 2)
     return Optimum(
         scenario=tuned,
         objective=objective,
@@ -175,7 +177,7 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
         certified=certified,
         minima=minima,
         minima_log_values=minima_log_values,
-        evaluations=SCAN + BASINS * _steps(values.dtype) + 6,
+        evaluations=spent + jnp.sum(jnp.isfinite(basins.log_value)) * _steps(values.dtype),
     )
 
 
@@ -360,7 +362,7 @@ def _slope(objective_at, place):
 def _certificate(objective_at, best):
     """Whether the gradient changes sign around the minimum, and whether it jumps there instead of passing through 0."""
     near = jnp.finfo(best.place.dtype).eps ** 0.5
-    offsets = near * jnp.asarray([-8, -1, 1, 8], best.place.dtype)
+    offsets = near * jnp.asarray(CERTIFICATE, best.place.dtype)
     slopes = jax.vmap(lambda x: _slope(objective_at, x)[1])(best.place + offsets)
     jump, far_jump = slopes[2] - slopes[1], slopes[3] - slopes[0]
     changes = (slopes[1] <= 0) & (slopes[2] >= 0)

@@ -76,7 +76,7 @@ class Optimum(eqx.Module):
     certified: Bool[Array, "*batch"]
     minima: Float[Array, "*batch minima"]
     minima_log_values: Float[Array, "*batch minima"]
-    evaluations: int = eqx.field(static=True)
+    evaluations: Int[Array, "*batch"]
 
     @property
     def value(self) -> Float[Array, "*batch"]:
