@@ -23,6 +23,7 @@ def test_rows_are_distributions_and_keep_the_mean(decline):
     np.testing.assert_allclose(law.probability @ law.nodes, law.mean, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_release_has_the_exact_expected_population():
     for recruiters in ("spared", "everyone"):
         scenario = gaussian(2.0, rounds=1, population=500.0, recruiters=recruiters)
@@ -30,7 +31,7 @@ def test_one_release_has_the_exact_expected_population():
         np.testing.assert_allclose(law.mean, path.population, rtol=1e-4)  # 12 nodes for the shared noise
 
 
-@pytest.mark.parametrize(("cap", "size"), [(300.0, 320), (20_000.0, 1280)])
+@pytest.mark.parametrize(("cap", "size"), [(300.0, 320), pytest.param(20_000.0, 1280, marks=pytest.mark.slow)])
 def test_a_row_holds_all_of_its_mass_however_dense_the_nodes(cap, size):
     scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.9, recruit=0.9, population=140.0, rounds=1, cap=cap)
     law = law_of(scenario, size)
@@ -55,6 +56,7 @@ def test_law_and_counts_agree(decline, recruiters):
     assert abs(error.mean() - law.expected_error.sum()) < 4 * error.std() / np.sqrt(last.size)
 
 
+@pytest.mark.slow
 def test_nothing_happens_when_nobody_leaves_or_joins():
     scenario = gaussian(leave=0.0, recruit=0.0, rounds=3, population=77.0)
     law = pj.population_law(scenario)

@@ -310,3 +310,16 @@ def test_outside_must_be_known():
 def test_a_negative_population_is_refused():
     with pytest.raises(ValueError, match=r"^Argument `population` must lie in \[0, inf\]?\)?, but is -1\.$"):
         leak(1.0, -1.0, 0.1, 2)
+
+
+@pytest.mark.parametrize("dim", [2, 12, 50, 300])
+@pytest.mark.parametrize("population", [5.0, 100.0])
+def test_the_shared_noise_averages_to_the_leak_probability(dim, population):
+    """The law given the shared noise and the contour are two routes to one number."""
+    mechanism, rule = pj.GaussianMean(3.0, dim=dim), pj.LikelihoodRatioAbove(0.05, outside="recomputed")
+    y = np.linspace(*np.log([scipy.stats.chi2.ppf(1e-13, dim), scipy.stats.chi2.isf(1e-13, dim)]), 20_000)
+    shared, weight = jnp.asarray(np.exp(y)), np.exp(y) * scipy.stats.chi2.pdf(np.exp(y), dim)
+    n, noise = jnp.asarray(population), jnp.asarray(3.0)
+    given = jax.vmap(lambda x: pj.leakage.given_noise(mechanism, rule, n, noise, x).leaked)(shared)
+    average = np.sum(np.asarray(given) * weight) / weight.sum()
+    np.testing.assert_allclose(average, pj.leak_probability(mechanism, rule, population), rtol=0, atol=1e-8)

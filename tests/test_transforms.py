@@ -103,6 +103,7 @@ def test_an_optimum_has_the_derivative_of_tuning_again(name, field):
     np.testing.assert_allclose(jax.grad(tuned)(leave), difference(tuned, leave), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_value_obeys_the_envelope_theorem():
     optimum = pj.tune(gaussian(), BOUND)
     whole = jax.grad(lambda q: pj.tune(gaussian(leave=q), BOUND).value)(0.3)

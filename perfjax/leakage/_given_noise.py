@@ -16,9 +16,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
-from perfjax._chi_square import lower_quantile, upper_quantile
-from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove
-from perfjax.leakage._pairs import AbstractLeakage
+from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove, across
+from perfjax.leakage._pairs import AbstractLeakage, guarded
 from perfjax.leakage._true_bit import TrueBitKept
 from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
 
@@ -63,9 +62,7 @@ def given_noise(
 
     Without noise, and for a single user, everybody is leaked.
     """
-    exposed = (population <= 1) & mechanism.needs_crowd | (noise == mechanism.no_privacy)
-    population = jnp.where(population > 1, population, 2) if mechanism.needs_crowd else population
-    noise = jnp.where(noise == mechanism.no_privacy, 1, noise)
+    exposed, population, noise = guarded(mechanism, population, noise)
     law = _LAWS[type(mechanism), type(leakage)](mechanism, leakage, population, noise, shared)
     certain = GivenNoise(leaked=1.0, kept=0.0, spread=0.0, both=1.0)
     return GivenNoise(*(jnp.where(exposed, limit, value) for limit, value in zip(certain, law, strict=True)))
@@ -115,9 +112,9 @@ def _gaussian_mean(mechanism, leakage, population, noise, shared) -> GivenNoise:
         gap = leakage.threshold - mechanism.dim / 2 * jnp.log1p(1 / (n - 1))
         level = noise**2 * (2 * n * gap + shared) / v
     limit = shift**2 + level
-    across, weight = _across(limit, mechanism.dim)
-    root = jnp.sqrt(jnp.maximum(limit - across, jnp.finfo(limit.dtype).tiny))
-    high, low = (level - across) / (shift + root), -(shift + root)
+    rest, weight = across(limit, mechanism.dim)
+    root = jnp.sqrt(jnp.maximum(limit - rest, jnp.finfo(limit.dtype).tiny))
+    high, low = (level - rest) / (shift + root), -(shift + root)
     kept = jnp.maximum(weight @ (_below(high) - _below(low)), 0)
     pull = weight @ (_density(high) - _density(low))
     # With two users the residuals are opposite: both are leaked unless the worse placed one, at -|a|, is kept.
@@ -133,30 +130,3 @@ def _below(x):
 
 def _density(x):
     return jnp.exp(-(jnp.clip(x, -40, 40) ** 2) / 2) * (1 / math.sqrt(2 * math.pi))
-
-
-def _across(limit, dim):
-    """Nodes and weights for expectations over chi2_{dim-1} restricted to values below `limit`.
-
-    b = low + width sin^2(angle): the density's b^((dim-1)/2 - 1) at 0 and the square root at the limit both become
-    smooth, so that Gauss-Legendre with 24 nodes has ten digits.
-    """
-    if dim == 1:
-        return jnp.zeros_like(limit)[None], jnp.where(limit > 0, 1, 0).astype(limit.dtype)[None]
-    unit, step, low, high, log_norm = _across_rule(dim, str(limit.dtype))
-    width = jnp.clip(limit, low, high) - low
-    value = low + width * jnp.asarray(unit, limit.dtype)
-    positive = jnp.maximum(value, jnp.finfo(limit.dtype).tiny)
-    log_density = ((dim - 1) / 2 - 1) * jnp.log(positive) - positive / 2 - log_norm
-    return value, width * jnp.asarray(step, limit.dtype) * jnp.exp(log_density)
-
-
-@functools.cache
-def _across_rule(dim: int, dtype: str):
-    outside, count = (1e-16, 24) if dtype == "float64" else (1e-8, 16)
-    ends = lower_quantile(outside, dim - 1), upper_quantile(outside, dim - 1)
-    low, high = (ends[0] if dim > 20 else 0.0), ends[1]
-    node, weight = np.polynomial.legendre.leggauss(count)
-    angle = (node + 1) * np.pi / 4
-    log_norm = (dim - 1) / 2 * np.log(2) + scipy.special.gammaln((dim - 1) / 2)
-    return np.sin(angle) ** 2, weight * np.pi / 4 * np.sin(2 * angle), float(low), float(high), float(log_norm)
