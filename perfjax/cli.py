@@ -83,13 +83,13 @@ def tune(
     bound_to = _noise_of_budget(pj, chosen, at_epsilon, delta, at_rho)
     optimum = pj.tune(chosen, goals[objective](), constraint=constraint)
     report = _report(pj, optimum, bound_to)
-    if plot is not None:
-        _save_picture(optimum, plot)
     if as_json:
         print(json.dumps(report, indent=2))
     else:
         _print_report(report)
-        if plot is not None:
+    if plot is not None:  # last, so that a folder without permission does not cost the answer
+        _save_picture(optimum, plot)
+        if not as_json:
             print(f"Picture saved to {plot}.")
 
 

@@ -118,6 +118,14 @@ def test_plot_is_saved(run, scenario_file, tmp_path):
     assert "best.png" in out
 
 
+def test_a_picture_that_cannot_be_saved_does_not_cost_the_answer(run, scenario_file, tmp_path):
+    code, out, err = run("tune", scenario_file(), "--plot", tmp_path / "missing" / "best.png", "--json")
+    assert code == 2
+    assert json.loads(out)["best"]["noise"] > 0
+    assert err.count("\n") == 1
+    assert "best.png" in err
+
+
 def test_an_infeasible_constraint_is_an_answer_not_a_crash(run, scenario_file):
     code, out, _ = run("tune", scenario_file(), "--recruit", 0, "--constraint", "theorem-2")
     assert code == 0
