@@ -88,16 +88,16 @@ def _mixture(square, threshold, dim) -> Split:
 
 @functools.cache
 def _chi_rule(dim: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes, their inverses and weights for expectations over chi_dim: the trapezoid rule in log x, good to 1e-11.
+    """Nodes, their inverses and weights for expectations over chi_dim, dim >= 4: the trapezoid rule in chi^(1/3).
 
-    The spacing is a fraction of the width sqrt(2 / dim) that chi2_dim has in log x.
+    In that variable the density is nearly normal, so that few nodes do: 16 for 1e-6, 48 for 1e-11, which are also whole
+    vectors for a processor (21 nodes in log chi took twice the time, and were no better).
     """
-    fraction, outside = (0.45, 1e-16) if dtype == "float64" else (0.7, 1e-8)
-    low, high = np.log([lower_quantile(outside, dim), upper_quantile(outside**2, dim)])
-    y = np.linspace(low, high, math.ceil((high - low) / (fraction * math.sqrt(2 / dim))))
-    log_density = dim / 2 * (y - np.log(2)) - np.exp(y) / 2 - scipy.special.gammaln(dim / 2)
-    weight = np.exp(log_density) * (y[1] - y[0])
-    return np.exp(y / 2), np.exp(-y / 2), weight / weight.sum()
+    count, low, high = (48, 1e-17, 1e-22) if dtype == "float64" else (16, 1e-8, 1e-9)
+    y = np.linspace(lower_quantile(low, dim) ** (1 / 6), upper_quantile(high, dim) ** (1 / 6), count)
+    log_density = (3 * dim - 1) * np.log(y) - y**6 / 2
+    weight = np.exp(log_density - np.max(log_density))
+    return y**3, y**-3, weight / weight.sum()
 
 
 def _clipped(mechanism, leakage, population, noise) -> Split:
