@@ -89,6 +89,7 @@ def test_a_schedule_of_equal_noise_is_the_constant(decline):
 def test_quantiles_bracket_the_mean(decline):
     law = pj.population_law(decline)
     low, high = law.quantile(jnp.asarray([0.05, 0.95]))
+    assert low[0] == high[0] == decline.population
     assert np.all(low <= law.mean + 1e-9)
     assert np.all(law.mean <= high + 1e-9)
 

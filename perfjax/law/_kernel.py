@@ -1,37 +1,44 @@
 """The Markov kernel of the population: from n users, the distribution of the next population on the nodes."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from perfjax.law._nodes import Grid, on_nodes
+from perfjax._normal import density_and_tail
+from perfjax.law._nodes import SMALL, Grid, on_nodes
 from perfjax.leakage import GivenNoise, given_noise, shared_dimensions, shared_rule
 from perfjax.scenario import Scenario
 
-__all__ = ["kernel", "normal_rows"]
+__all__ = ["kernel"]
 
-ROWS = 64  # computed at a time: a bound on memory, for each needs nodes times nodes of the shared noise
+ROWS = 16  # computed at a time: a bound on memory, for each needs nodes times nodes of the shared noise
 
 
-def kernel(scenario: Scenario, noise: Float[Array, ""], grid: Grid) -> Float[Array, "nodes nodes"]:
-    """Row i: the distribution of the next population, on the nodes, from node i.
+def kernel(
+    scenario: Scenario, noise: Float[Array, ""], grid: Grid, start: Float[Array, ""]
+) -> tuple[Float[Array, "nodes nodes"], Float[Array, " nodes"]]:
+    """Rows of the next population's distribution on the nodes: from every node, and from `start` users.
 
     Few users: exact leavers and recruits, the leaked count being the rounded normal of its exact mean and variance
     (enumerated for one and two users; an exact binomial for randomized response). Many: a mixture over the shared noise
     of normals with the exact mean and variance.
     """
-    few = exact_rows(scenario, noise, grid)
-    many = normal_rows(scenario, noise, grid.nodes[grid.exact :], grid.nodes)
-    return jnp.concatenate([few, many])
+    nodes, exact = grid.nodes, grid.exact
+    few = jnp.arange(exact, dtype=nodes.dtype)
+    many = jnp.append(nodes[exact:], start)
+    node, weight = (jnp.asarray(x, nodes.dtype) for x in shared_rule(shared_dimensions(scenario.mechanism)))
+    law = _given_shared(scenario, noise, jnp.concatenate([few, many]), node)
+    few_rows = _exact_rows(scenario, few, jax.tree.map(lambda x: x[:exact], law), weight, nodes)
+    if grid.every_other is None:  # all whole numbers, computed user by user
+        return few_rows, on_nodes(nodes, start) @ few_rows
+    many_rows = _normal_rows(scenario, many, jax.tree.map(lambda x: x[exact:], law), weight, nodes)
+    from_start = jnp.where(start <= SMALL, on_nodes(nodes, start)[:exact] @ few_rows, many_rows[-1])
+    return jnp.concatenate([few_rows, many_rows[:-1]]), from_start
 
 
-def given_shared(scenario: Scenario, noise: Float[Array, ""], populations: Float[Array, " n"]) -> GivenNoise:
+def _given_shared(scenario, noise, populations, node) -> GivenNoise:
     """`GivenNoise` for every population and every node of the shared noise: arrays [n, shared]."""
-    node, _ = shared_rule(shared_dimensions(scenario.mechanism))
-    node = jnp.asarray(node, populations.dtype)
 
     def one(n, shared):
         return given_noise(scenario.mechanism, scenario.leakage, n, noise, shared)
@@ -39,7 +46,7 @@ def given_shared(scenario: Scenario, noise: Float[Array, ""], populations: Float
     return jax.vmap(lambda n: jax.vmap(lambda shared: one(n, shared))(node))(populations)
 
 
-def normal_rows(scenario, noise, populations, nodes) -> Float[Array, "n nodes"]:
+def _normal_rows(scenario, populations, law, weight, nodes) -> Float[Array, "n nodes"]:
     """Rows from `populations` as mixtures of normals, put on the nodes through hat functions.
 
     A hat function's weight is a second difference of E[(X - a)^+] = s (phi(z) - z Phi(-z)), z = (a - mean) / s, over
@@ -47,7 +54,6 @@ def normal_rows(scenario, noise, populations, nodes) -> Float[Array, "n nodes"]:
     E[(X - a)^+] below the mean and of E[(a - X)^+] above it, whichever is small there: nothing cancels.
     """
     who = scenario.participation
-    law = given_shared(scenario, noise, populations)
     q, r, n = who.leave, who.recruit, populations[:, None]
     if who.recruiters == "spared":
         growth = 1 - q + (q + r) * law.kept
@@ -55,47 +61,41 @@ def normal_rows(scenario, noise, populations, nodes) -> Float[Array, "n nodes"]:
     else:
         growth = 1 - q + r + q * law.kept
         spread = q * (1 - q) * law.leaked + r * (1 - r) + q * q * law.spread
-    _, weight = shared_rule(shared_dimensions(scenario.mechanism))
-    weight = jnp.asarray(weight, populations.dtype)
-    mean, std = n * growth, jnp.sqrt(n * spread)
-
-    def row(law):
-        return weight @ jax.vmap(lambda m, s: _hat_weights(m, s, nodes))(*law)
-
-    return jax.lax.map(row, (mean, std), batch_size=ROWS)
+    varies = spread > 0  # the square root has no derivative at 0
+    std = jnp.where(varies, jnp.sqrt(jnp.where(varies, n * spread, 1)), 0)
+    return jax.lax.map(lambda row: _hat_weights(*row, weight, nodes), (n * growth, std), batch_size=ROWS)
 
 
-def _hat_weights(mean, std, nodes):
-    """Weights of N(mean, std^2) on consecutive nodes, all mass beyond an end on that end."""
-    tiny = jnp.finfo(nodes.dtype).tiny
-    std = jnp.maximum(std, jnp.maximum(mean, 1) * 1e-6)
-    z = jnp.clip((nodes - mean) / std, -40, 40)
-    below = jax.lax.erfc(z * -math.sqrt(0.5)) / 2
-    density = jnp.exp(-z * z / 2) * (1 / math.sqrt(2 * math.pi))
-    # Between neighbours a < b: mass m and first moment about a, from whichever tail is small.
-    upper = jax.lax.erfc(z * math.sqrt(0.5)) / 2
-    right = z[:-1] > 0
-    mass = jnp.where(right, upper[:-1] - upper[1:], below[1:] - below[:-1])
-    moment = std * (density[:-1] - density[1:]) + (mean - nodes[:-1]) * mass
+def _hat_weights(mean, std, weight, nodes) -> Float[Array, " nodes"]:
+    """Weights of a mixture of normals on consecutive nodes, all mass beyond an end on that end."""
+    std = jnp.maximum(std, jnp.maximum(mean, 1) * 1e-6)[:, None]
+    from_mean = nodes - mean[:, None]
+    density, tail = density_and_tail(from_mean / std)
+    above = from_mean > 0
+    # Between neighbours: mass, and first moment about the lower one. Of the tails the one that is small: on the same
+    # side of the mean their difference cancels nothing that matters.
+    low, high = tail[:, :-1], tail[:, 1:]
+    mass = jnp.where(above[:, :-1], low - high, jnp.where(above[:, 1:], 1 - low - high, high - low))
+    moment = weight @ (std * (density[:, :-1] - density[:, 1:]) - from_mean[:, :-1] * mass)
+    mass = weight @ mass
     gap = nodes[1:] - nodes[:-1]
-    share = jnp.where(gap > tiny, moment / jnp.where(gap > tiny, gap, 1), 0)
-    share = jnp.clip(share, 0, mass)
-    cells = jnp.zeros_like(nodes)
-    cells = cells.at[:-1].add(mass - share).at[1:].add(share)
-    return cells.at[0].add(below[0]).at[-1].add(upper[-1])
+    share = jnp.clip(jnp.where(gap > 0, moment / jnp.where(gap > 0, gap, 1), 0), 0, mass)
+    first = weight @ jnp.where(above[:, 0], 1 - tail[:, 0], tail[:, 0])
+    last = weight @ jnp.where(above[:, -1], tail[:, -1], 1 - tail[:, -1])
+    inner = jnp.pad(mass - share, (0, 1)) + jnp.pad(share, (1, 0))
+    return inner + first * on_nodes(nodes, nodes[0]) + last * on_nodes(nodes, nodes[-1])
 
 
-def exact_rows(scenario, noise, grid) -> Float[Array, "exact nodes"]:
-    """Rows from 0, 1, ..., `grid.exact` - 1 users, by generating functions.
+def _exact_rows(scenario, populations, law, weight, nodes) -> Float[Array, "exact nodes"]:
+    """Rows from 0, 1, 2, ... users, by generating functions.
 
     Given k of n leaked, the next population has the generating function L(z)^k S(z)^(n-k), L that of a leaked user and
     S that of a spared one: evaluated at roots of unity, and inverted by a finite Fourier sum.
     """
-    count = grid.exact
+    count = populations.size
     states = 2 * count - 1  # next populations 0 .. 2 (count - 1)
     leaked, spared = _user_generating_functions(scenario.participation, states)
-    population = jnp.arange(count, dtype=grid.nodes.dtype)
-    chances = _leaked_counts(scenario, noise, population)
+    chances = _leaked_counts(scenario.mechanism, populations, law, weight)
     leaked_powers, spared_powers = _powers(leaked, count), _powers(spared, count)
     index = jnp.arange(count)
 
@@ -107,8 +107,8 @@ def exact_rows(scenario, noise, grid) -> Float[Array, "exact nodes"]:
     probability = jnp.fft.ifft(transform, axis=-1).real  # z = exp(-2 pi i f / states) is numpy's forward sign
     probability = jnp.maximum(probability, 0)
     probability = probability / probability.sum(axis=-1, keepdims=True)
-    places = scenario.participation.bounded(jnp.arange(states, dtype=grid.nodes.dtype))
-    return probability @ on_nodes(grid.nodes, places)
+    places = scenario.participation.bounded(jnp.arange(states, dtype=nodes.dtype))
+    return probability @ on_nodes(nodes, places)
 
 
 def _user_generating_functions(participation, states):
@@ -127,32 +127,28 @@ def _powers(base, count):
     return jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
 
 
-def _leaked_counts(scenario, noise, population) -> Float[Array, "n k"]:
+def _leaked_counts(mechanism, populations, law, weight) -> Float[Array, "n k"]:
     """P(K = k) for k = 0 .. n leaked among n users, over the shared noise."""
-    law = given_shared(scenario, noise, population)
-    _, weight = shared_rule(shared_dimensions(scenario.mechanism))
-    k = jnp.arange(population.size, dtype=population.dtype)
-    count = _binomial if shared_dimensions(scenario.mechanism) == 0 else _rounded_normal
+    k = jnp.arange(populations.size, dtype=populations.dtype)
+    count = _binomial if shared_dimensions(mechanism) == 0 else _rounded_normal
 
-    def one(n, p, kept, spread, both):
-        chance = count(n, p, kept, spread, both, k)
-        return jnp.where(k <= n, chance, 0)
+    def one(n, given):
+        return jnp.where(k <= n, count(n, given, k), 0)
 
-    over_shared = jax.vmap(one, in_axes=(None, 0, 0, 0, 0))
-    chances = jax.vmap(over_shared)(population, law.leaked, law.kept, law.spread, law.both)
-    return jnp.einsum("nsk,s->nk", chances, jnp.asarray(weight, population.dtype))
+    over_shared = jax.vmap(one, in_axes=(None, 0))
+    return jnp.einsum("nsk,s->nk", jax.vmap(over_shared)(populations, law), weight)
 
 
-def _binomial(n, p, kept, spread, both, k):
-    del spread, both
+def _binomial(n, given, k):
     rest = jnp.maximum(n - k, 0)
     gammaln, xlogy = jax.scipy.special.gammaln, jax.scipy.special.xlogy
     ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(rest + 1)
-    return jnp.exp(ways + xlogy(k, p) + xlogy(rest, kept))
+    return jnp.exp(ways + xlogy(k, given.leaked) + xlogy(rest, given.kept))
 
 
-def _rounded_normal(n, p, kept, spread, both, k):
+def _rounded_normal(n, given, k):
     """K rounds a normal of mean n p and variance n `spread`, held to 0..n; one and two users are enumerated."""
+    p, kept, spread, both = given
     std = jnp.maximum(jnp.sqrt(n * jnp.maximum(spread, 1e-12)), 1e-6)
     edge = jax.scipy.special.ndtr((k + 0.5 - n * p) / std)
     edge = jnp.where(k >= n, 1, edge)

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
-from perfjax.law._kernel import kernel, normal_rows
-from perfjax.law._nodes import SMALL, WHOLE, grid, on_nodes
+from perfjax.law._kernel import kernel
+from perfjax.law._nodes import WHOLE, grid, on_every_other, on_nodes
 from perfjax.leakage._given_noise import check_count_level
 from perfjax.scenario import Scenario
 
@@ -47,12 +47,15 @@ class PopulationLaw(eqx.Module):
     scenario: Scenario
 
     def quantile(self, p: Numbers) -> Float[Array, "*p releases"]:
-        """The p-quantile of the population at every release: half a node's probability counts as below it."""
+        """The p-quantile of the population at every release: half a node's probability counts as below it.
+
+        At release 0 there is one population.
+        """
         p = _check.in_range(_check.as_float(p, "p").astype(self.nodes.dtype), "p", 0, 1)
         middle = jnp.cumsum(self.probability, axis=-1) - self.probability / 2
 
         def one(level):
-            return jax.vmap(lambda below: jnp.interp(level, below, self.nodes))(middle)
+            return jax.vmap(lambda below: jnp.interp(level, below, self.nodes))(middle).at[0].set(self.mean[0])
 
         return jnp.vectorize(one, signature="()->(t)")(p)
 
@@ -138,10 +141,12 @@ def _population_law(scenario, size, cap):
 
 def law_of(scenario: Scenario, size: int = DEFAULT_SIZE, cap: int | None = None) -> PopulationLaw:
     """`population_law` of a checked scenario, to be traced by other code."""
-    fine = _propagate(scenario, size, cap)
-    if cap is not None:
+    nodes = grid(scenario.participation, size, cap)
+    states = _propagated(scenario, nodes)
+    fine = _moments(scenario, nodes.nodes, states[0])
+    if nodes.every_other is None:
         return PopulationLaw(**fine, relative_error=jnp.zeros_like(scenario.population), scenario=scenario)
-    coarse = _propagate(scenario, size // 2, cap)
+    coarse = _moments(scenario, nodes.nodes[nodes.every_other], states[1])
     names = ("mean", "std", "expected_error", "surviving_error", "collapse_probability", "collapse_time")
     better = {name: (4 * fine[name] - coarse[name]) / 3 for name in names}  # the widening goes with the squared spacing
     better["collapse_probability"] = jnp.clip(better["collapse_probability"], 0, 1)
@@ -151,44 +156,57 @@ def law_of(scenario: Scenario, size: int = DEFAULT_SIZE, cap: int | None = None)
     return PopulationLaw(**(fine | better), relative_error=relative_error, scenario=scenario)
 
 
-def _propagate(scenario, size, cap) -> dict[str, Array]:
-    mechanism, who = scenario.mechanism, scenario.participation
-    nodes = grid(who, size, cap)
-    x = nodes.nodes
-    collapsed = x <= jnp.maximum(who.floor, 1)
-    noise = jnp.broadcast_to(mechanism.noise, (scenario.rounds + 1,))
+def _propagated(scenario, nodes) -> tuple[Float[Array, "releases 2 nodes"], ...]:
+    """At releases 1..T the distribution on the nodes, of all runs and of those that never collapsed.
+
+    Once on the nodes and, unless they are all whole numbers, once more on every other one, by rows of the same kernel.
+    """
+    who, x = scenario.participation, nodes.nodes
+    noise = jnp.broadcast_to(scenario.mechanism.noise, (scenario.rounds + 1,))
     start = who.bounded(scenario.population)
+    every = nodes.every_other
+    grids = (x,) if every is None else (x, x[every])
 
-    # Release 0 has one population, which need not be a node: from many users its row is computed for itself.
-    at_start, at_once = on_nodes(x, start), mechanism.error(start, noise[0])
-    matrix_0 = kernel(scenario, noise[0], nodes)
-    first = at_start @ matrix_0
-    if cap is None:
-        many = normal_rows(scenario, noise[0], jnp.maximum(start, SMALL)[None], x)[0]
-        first = jnp.where(start <= SMALL, first, many)
-    alive_start = jnp.where(start <= jnp.maximum(who.floor, 1), 0, 1)
+    def kernels(x_t):
+        matrix, row = kernel(scenario, x_t, nodes, start)
+        if every is None:
+            return ((matrix, row),)
+        return (matrix, row), (on_every_other(x, matrix[every]), on_every_other(x, row))
 
-    def step(state, x_t):
-        matrix = kernel(scenario, x_t, nodes) if mechanism.noise.ndim else matrix_0
-        moved = state @ matrix
-        moved = moved.at[1].set(jnp.where(collapsed, 0, moved[1]))  # the second row has never collapsed
-        return moved, state
+    def moved(state, rows, x):
+        every_run, survivors = state @ rows
+        return jnp.stack([every_run, jnp.where(x <= jnp.maximum(who.floor, 1), 0, survivors)])
 
-    state = jnp.stack([first, jnp.where(collapsed, 0, first) * alive_start])
-    _, states = jax.lax.scan(step, state, noise[1:])
-    probability = jnp.concatenate([at_start[None], states[:, 0]])
-    alive = jnp.concatenate([alive_start[None].astype(x.dtype), jnp.sum(states[:, 1], axis=-1)])
-    error = jax.vmap(lambda x_t: jax.vmap(lambda n: mechanism.error(n, x_t))(x))(noise[1:])
+    def step(states, x_t):
+        now = kernels(x_t) if scenario.mechanism.noise.ndim else constant
+        following = (moved(state, rows, x) for state, (rows, _), x in zip(states, now, grids, strict=True))
+        return tuple(following), states
+
+    constant = kernels(noise[0])
+    alive = jnp.where(start <= jnp.maximum(who.floor, 1), 0, 1)
+    at_start = jnp.stack([jnp.ones_like(start), alive])[:, None]
+    first = tuple(moved(at_start, row[None], x) for (_, row), x in zip(constant, grids, strict=True))
+    return jax.lax.scan(step, first, noise[1:])[1]
+
+
+def _moments(scenario, x, states) -> dict[str, Array]:
+    """What `PopulationLaw` reports, release 0 included: there the population is the one that is given."""
+    mechanism, who = scenario.mechanism, scenario.participation
+    noise = jnp.atleast_1d(mechanism.noise)
+    start = who.bounded(scenario.population)
+    at_once = mechanism.error(start, noise[0])
+    alive_start = jnp.where(start <= jnp.maximum(who.floor, 1), 0, 1).astype(x.dtype)
+    alive = jnp.append(alive_start, jnp.sum(states[:, 1], axis=-1))
+    error = jax.vmap(lambda x_t: jax.vmap(lambda n: mechanism.error(n, x_t))(x))(noise[-scenario.rounds :])
     expected, surviving = jnp.moveaxis(jnp.sum(jnp.where(states > 0, states * error[:, None], 0), axis=-1), 1, 0)
-    mean = jnp.concatenate([start[None], states[:, 0] @ x])
-    centred = x - mean[1:, None]
+    mean = jnp.append(start, states[:, 0] @ x)
     return {
         "nodes": x,
-        "probability": probability,
+        "probability": jnp.concatenate([on_nodes(x, start)[None], states[:, 0]]),
         "mean": mean,
-        "std": jnp.concatenate([jnp.zeros_like(start)[None], jnp.sqrt(jnp.sum(states[:, 0] * centred**2, axis=-1))]),
-        "expected_error": jnp.concatenate([at_once[None], expected]),
-        "surviving_error": jnp.concatenate([(at_once * alive_start)[None], surviving]),
-        "collapse_probability": 1 - alive,
+        "std": jnp.append(0, jnp.sqrt(jnp.sum(states[:, 0] * (x - mean[1:, None]) ** 2, axis=-1))),
+        "expected_error": jnp.append(at_once, expected),
+        "surviving_error": jnp.append(at_once * alive_start, surviving),
+        "collapse_probability": jnp.maximum(1 - alive, 0),
         "collapse_time": jnp.sum(alive[:-1]),
     }
