@@ -1,7 +1,6 @@
-"""The command line: parse, call one public function, print or save. Bad input is one line on stderr and exit code 2."""
+"""`perfjax tune`: the best constant noise, what it costs and gives, and whether the law of the population agrees."""
 
 import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,25 +9,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["app", "main"]
+from perfjax.cli._shared import (
+    Dtype,
+    Json,
+    Leave,
+    Precision,
+    PresetName,
+    Recruit,
+    ScenarioFile,
+    Threshold,
+    chosen_scenario,
+    library,
+)
+
+__all__ = ["tune"]
 
 DELTA = 1e-6  # of the (epsilon, delta) budgets printed
-
-app = typer.Typer(
-    help="How much noise should a repeated release add, when leaking someone's data makes them leave?",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-scenario_app = typer.Typer(help="Show or start a scenario file.", no_args_is_help=True)
-app.add_typer(scenario_app, name="scenario")
-
-
-class Dtype(StrEnum):
-    """Floating-point precision of a run."""
-
-    float32 = "float32"
-    float64 = "float64"
 
 
 class ObjectiveName(StrEnum):
@@ -39,24 +35,6 @@ class ObjectiveName(StrEnum):
     cumulative_bound = "cumulative-bound"
 
 
-ScenarioFile = Annotated[Path | None, typer.Argument(help="Scenario file (TOML).", show_default=False)]
-PresetName = Annotated[str | None, typer.Option("--preset", help="A scenario that ships with perfjax.")]
-Leave = Annotated[float | None, typer.Option(help="Probability q that a leaked user leaves.")]
-Recruit = Annotated[float | None, typer.Option(help="Probability r that a user recruits another.")]
-Threshold = Annotated[float | None, typer.Option(help="Log-likelihood ratio above which a user is leaked.")]
-Precision = Annotated[Dtype, typer.Option("--dtype", help="Floating-point precision.")]
-
-
-def main() -> None:
-    """Entry point of the command `perfjax`."""
-    try:
-        app()
-    except (ValueError, OSError) as error:
-        print(f"perfjax: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-@app.command()
 def tune(
     scenario: ScenarioFile = None,
     preset: PresetName = None,
@@ -68,13 +46,13 @@ def tune(
     at_epsilon: Annotated[float | None, typer.Option(help="Local budget per release you are bound to.")] = None,
     delta: Annotated[float | None, typer.Option(help="delta of --at-epsilon (a mean only).")] = None,
     at_rho: Annotated[float | None, typer.Option(help="The same as a zCDP budget (a mean only).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also save a picture.")] = None,
     dtype: Precision = Dtype.float64,
 ) -> None:
     """Find the best constant noise, whether privacy pays, and by how much."""
-    pj = _library(dtype)
-    chosen = _scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
+    pj = library(dtype)
+    chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
     goals = {
         ObjectiveName.cumulative_error: pj.CumulativeError,
         ObjectiveName.final_error: pj.FinalError,
@@ -91,50 +69,6 @@ def tune(
         _save_picture(optimum, plot)
         if not as_json:
             print(f"Picture saved to {plot}.")
-
-
-@scenario_app.command()
-def show(scenario: ScenarioFile = None, preset: PresetName = None) -> None:
-    """Print a scenario file, or a preset with its sources; check it on the way."""
-    pj = _library(Dtype.float64)
-    _scenario(pj, scenario, preset)
-    print(scenario.read_text(encoding="utf-8") if scenario else pj.files.preset_text(preset or DEFAULT_PRESET), end="")
-
-
-@scenario_app.command()
-def new(
-    path: Annotated[Path, typer.Argument(help="The file to write.")],
-    preset: Annotated[str, typer.Option(help="What to start from.")] = "mean-estimation",
-    force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
-) -> None:
-    """Start a scenario file from a preset."""
-    pj = _library(Dtype.float64)
-    pj.preset(preset)
-    if path.exists() and not force:
-        raise ValueError(f"{path} exists; give --force to overwrite it.")
-    path.write_text(pj.files.preset_text(preset), encoding="utf-8")
-    print(f"Wrote {path}. Edit it, then: perfjax tune {path}")
-
-
-DEFAULT_PRESET = "mean-estimation"
-
-
-def _library(dtype: Dtype):
-    """perfjax, imported only when a command runs, in the precision asked for."""
-    import jax
-
-    jax.config.update("jax_enable_x64", dtype is Dtype.float64)
-    import perfjax
-
-    return perfjax
-
-
-def _scenario(pj, path: Path | None, preset: str | None, **leaves: float | None):
-    if path is not None and preset is not None:
-        raise ValueError("Give a scenario file or --preset, not both.")
-    scenario = pj.load_scenario(path) if path is not None else pj.preset(preset or DEFAULT_PRESET)
-    given = {name: value for name, value in leaves.items() if value is not None}
-    return scenario.replace(**given) if given else scenario
 
 
 def _noise_of_budget(pj, scenario, epsilon, delta, rho):
