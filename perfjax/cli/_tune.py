@@ -110,7 +110,27 @@ def _report(pj, optimum, bound_to) -> dict[str, Any]:
         report["your_budget"] = _column(pj, optimum, bound_to)
     if pj.Status(int(optimum.status)) is not pj.Status.INFEASIBLE:
         report["regret"] = _regrets(pj, optimum)
-    return report
+    return report | _confirmed_by_law(pj, optimum, report)
+
+
+def _confirmed_by_law(pj, optimum, report) -> dict[str, Any]:
+    """The columns of the report with what the law of the population says, or why it says nothing."""
+    scenario = optimum.scenario
+    first = scenario.rounds if isinstance(optimum.objective, pj.FinalError) else 1  # as the objectives sum by default
+    findings: dict[str, Any] = {"law_releases": [first, scenario.rounds]}
+    try:
+        pj.leakage.check_count_level(scenario.mechanism)
+    except ValueError as error:
+        return findings | {"law_out_of_reach": str(error)}
+    for name in COLUMNS:
+        if report.get(name):
+            law = pj.population_law(scenario, noise=report[name]["noise"])
+            findings[name] = report[name] | {
+                "law_error": float(law.expected_error[first:].sum()),
+                "law_relative_error": float(law.relative_error),
+                "collapse_probability": float(law.collapse_probability[-1].clip(0, 1)),
+            }
+    return findings
 
 
 def _column(pj, optimum, noise) -> dict[str, float]:
@@ -157,11 +177,14 @@ def _regrets(pj, optimum) -> dict[str, dict[str, float]]:
     return regrets
 
 
+COLUMNS = {"best": "best", "your_budget": "your budget", "no_privacy": "no privacy"}
 ROWS = (
     ("noise", "noise"),
     ("error", "error"),
     ("error / error without privacy", "ratio_to_no_privacy"),
     ("population at the last release", "last_population"),
+    ("expected error by the population law", "law_error"),
+    ("P(collapse by the last release)", "collapse_probability"),
     ("local budget of a release: rho", "local_per_release_rho"),
     ("    mu", "local_per_release_mu"),
     (f"    epsilon at delta = {DELTA:g}", "local_per_release_epsilon"),
@@ -178,12 +201,11 @@ ROWS = (
 
 def _print_report(report: dict[str, Any]) -> None:
     console = Console()
-    columns = {"best": "best", "your_budget": "your budget", "no_privacy": "no privacy"}
-    shown = [name for name in columns if report.get(name)]
+    shown = [name for name in COLUMNS if report.get(name)]
     table = Table(title=f"{report['objective']}, {report['noise_name']}: {report['status']}", title_justify="left")
     table.add_column("")
     for name in shown:
-        table.add_column(columns[name], justify="right")
+        table.add_column(COLUMNS[name], justify="right")
     for label, key in ROWS:
         if any(key in report[name] for name in shown):
             table.add_row(label, *(f"{report[name][key]:.6g}" if key in report[name] else "" for name in shown))
@@ -201,7 +223,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         if report["privacy_pays"]
         else "Privacy does not pay: no noise beats no privacy."
     )
-    lines = [pays, f"At release 0 the population is in {report['regime']}."]
+    lines = [pays, _law_says(report), f"At release 0 the population is in {report['regime']}."]
     if len(report["local_minima"]) > 1:
         listed = ", ".join(f"{x:.4g}" for x in report["local_minima"])
         lines.append(f"Local minima: {listed}.")
@@ -212,6 +234,22 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         parts = [f"{name} {sign}: {value:.2%}" for name, row in report["regret"].items() for sign, value in row.items()]
         lines.append("Regret if the truth is off: " + "; ".join(parts) + ".")
     return lines
+
+
+def _law_says(report: dict[str, Any]) -> str:
+    """Whether the law of the population, which sees collapse, agrees with the objective."""
+    if "law_out_of_reach" in report:
+        return f"Not confirmed by the law of the population: {report['law_out_of_reach']}"
+    best, without = report["best"], report["no_privacy"]
+    agrees = (best["law_error"] < without["law_error"]) == report["privacy_pays"]
+    first, last = report["law_releases"]
+    releases = f"releases {first} to {last}" if first < last else f"release {last}"
+    return (
+        f"The law of the population {'confirms' if agrees else 'contradicts'} this: expected error of {releases}"
+        f" {best['law_error']:.6g} at the best noise, {without['law_error']:.6g} without privacy"
+        f" (relative numerical error {best['law_relative_error']:.1g}); probability of collapse by release {last}"
+        f" {best['collapse_probability']:.2%} and {without['collapse_probability']:.2%}."
+    )
 
 
 def _save_picture(optimum, path: Path) -> None:
