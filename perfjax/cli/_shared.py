@@ -21,6 +21,7 @@ __all__ = [
     "Recruit",
     "ScenarioFile",
     "Threshold",
+    "accuracy",
     "check_output",
     "chosen_scenario",
     "interruptible",
@@ -79,6 +80,13 @@ def check_output(path: Path | None, *, force: bool) -> None:
         raise ValueError(f"{path}: no permission to write to the folder {path.parent}.")
     if path.exists() and not force:
         raise ValueError(f"{path} exists; give --force to overwrite it.")
+
+
+def accuracy(relative_error: float) -> str:
+    """How exact the law is, in words."""
+    if not relative_error:
+        return "every number of users is a node"
+    return f"estimated relative numerical error {relative_error:.1g}"
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from perfjax.cli._shared import (
     Recruit,
     ScenarioFile,
     Threshold,
+    accuracy,
     check_output,
     chosen_scenario,
     library,
@@ -196,9 +197,7 @@ def _closing(report: dict[str, Any], rounds: int) -> list[str]:
     risk = f"Collapsed ({report['collapse_population']:g} or fewer users) by release {rounds}:"
     probability = report["collapse_probability"][-1]
     if "trials" not in report:
-        error = report["relative_error"]
-        accuracy = f"estimated relative numerical error {error:.2g}" if error else "every number of users is a node"
-        return [f"{total} ({accuracy}).", f"{risk} probability {probability:.4%}."]
+        return [f"{total} ({accuracy(report['relative_error'])}).", f"{risk} probability {probability:.4%}."]
     return [
         f"{total}{_plus_minus(report['summed_expected_error_standard_error'])},"
         f" realised {report['summed_realised_error']:.6g}{_plus_minus(report['summed_realised_error_standard_error'])}"

@@ -18,6 +18,7 @@ from perfjax.cli._shared import (
     Recruit,
     ScenarioFile,
     Threshold,
+    accuracy,
     chosen_scenario,
     library,
 )
@@ -247,7 +248,7 @@ def _law_says(report: dict[str, Any]) -> str:
     return (
         f"The law of the population {'confirms' if agrees else 'contradicts'} this: expected error of {releases}"
         f" {best['law_error']:.6g} at the best noise, {without['law_error']:.6g} without privacy"
-        f" (relative numerical error {best['law_relative_error']:.1g}); probability of collapse by release {last}"
+        f" ({accuracy(best['law_relative_error'])}); probability of collapse by release {last}"
         f" {best['collapse_probability']:.2%} and {without['collapse_probability']:.2%}."
     )
 
