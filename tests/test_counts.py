@@ -120,3 +120,17 @@ def test_users_have_no_gradient():
         jax.grad(
             lambda q: pj.simulate_users(scenario.replace(leave=q), key=jax.random.key(0), trials=2).population.sum()
         )(0.3)
+
+
+def test_a_run_that_collapsed_stays_so():
+    """Everyone recruits: a population can come back from its floor. Each scenario of a batch has its own."""
+    scenario = gaussian(1.0, rounds=6, population=6.0, leave=0.9, recruit=0.3, recruiters="everyone")
+
+    def run(floor):
+        return pj.simulate_counts(scenario.replace(floor=floor), key=jax.random.key(0), trials=50)
+
+    floors = jnp.asarray([0.0, 1.0, 3.0])
+    runs = jax.vmap(run)(floors)
+    lowest = np.minimum.accumulate(np.asarray(runs.population), axis=-1)
+    np.testing.assert_array_equal(runs.collapsed, lowest <= np.maximum(floors, 1)[:, None, None])
+    assert np.any(np.asarray(runs.population)[runs.collapsed] > 3)
