@@ -1,12 +1,13 @@
 """Scenario files in TOML, and the presets that ship with perfjax."""
 
+import contextlib
 import importlib.resources
 import inspect
 import json
 import math
 import os
-import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +61,20 @@ def save_scenario(scenario: Scenario, path: str | os.PathLike, *, about: str | N
     Raises:
         OSError: if the file can't be written.
     """
+    with replacing(path) as temporary:
+        temporary.write_text(to_toml(scenario, about=about), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
+    """A file in the same folder to write to, which takes the place of `path` once it is complete."""
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")  # the suffix tells writers the format
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(to_toml(scenario, about=about))
+        yield temporary
         os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def preset(name: str) -> Scenario:

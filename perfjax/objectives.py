@@ -217,7 +217,7 @@ def _along_expected_path(objective, scenario, key, window):
     path = recursion(scenario)
     error = path.error
     if objective.collapsed == "penalty":
-        error = jnp.where(_down(scenario, path.population), objective.penalty.astype(error.dtype), error)
+        error = jnp.where(path.collapsed, objective.penalty.astype(error.dtype), error)
     return jnp.sum(error[window]), path.population[-1]
 
 
@@ -232,7 +232,7 @@ def _over_law(objective, scenario, key, window):
 
 def _over_runs(objective, scenario, key, window):
     paths = runs(scenario, key, objective.trials)
-    down, error = _down(scenario, paths.population)[:, window], paths.expected_error[:, window]
+    down, error = paths.collapsed[:, window], paths.expected_error[:, window]
     if objective.collapsed == "penalty":
         error = jnp.where(down, objective.penalty.astype(error.dtype), error)
     total = jnp.sum(error, axis=-1)
@@ -245,8 +245,3 @@ def _over_runs(objective, scenario, key, window):
 
 
 _SOLVE = {"mean-field": _along_expected_path, "law": _over_law, "counts": _over_runs}
-
-
-def _down(scenario, population):
-    """Whether a run has collapsed, at every release (last axis)."""
-    return jnp.cumsum(population <= jnp.maximum(scenario.participation.floor, 1), axis=-1) > 0

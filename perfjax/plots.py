@@ -8,11 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from perfjax import theorems
+from perfjax._summary import HIGH, LOW, summary
+from perfjax.law import PopulationLaw
 from perfjax.meanfield import mean_field
 from perfjax.mechanisms import GaussianMean
+from perfjax.trajectory import Trajectory
 from perfjax.tuning import Optimum
 
-__all__ = ["plot_objective", "plot_optimum", "plot_population"]
+__all__ = ["plot_error", "plot_fan", "plot_objective", "plot_optimum", "plot_population", "plot_simulation"]
 
 
 def plot_optimum(optimum: Optimum) -> Figure:
@@ -49,6 +52,47 @@ def plot_population(optimum: Optimum, ax: Axes | None = None) -> Axes:
         ax.plot(population, color=color, linestyle="--" if label == "no privacy" else "-", label=label)
     ax.set(yscale="log", xlabel="release", ylabel="population (users)")
     ax.legend(fontsize="small")
+    return ax
+
+
+def plot_simulation(result: Trajectory | PopulationLaw) -> Figure:
+    """What becomes of the population, and the error of every release, side by side."""
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    plot_fan(result, axes[0])
+    plot_error(result, axes[1])
+    return figure
+
+
+def plot_fan(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Axes:
+    """The population over releases, its mean and 10-90 % band, with the probability of collapse on a second axis.
+
+    Args:
+        result: of `population_law`, `simulate_counts` or `simulate_users`.
+        ax: where to draw.
+
+    Raises:
+        ValueError: if `result` is neither a law nor the runs of one scenario.
+    """
+    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    shown = summary(result)
+    release = np.arange(shown.mean.size)
+    band = f"{LOW:.0%} to {HIGH:.0%} of runs"
+    ax.fill_between(release, shown.low, shown.high, color="C0", alpha=0.25, linewidth=0, label=band)
+    ax.plot(release, shown.mean, color="C0", label="mean population")
+    ax.set(xlabel="release", ylabel="population (users)", yscale="log" if np.all(shown.low > 0) else "linear")
+    risk = ax.twinx()
+    risk.plot(release, shown.collapse_probability, color="C3", linestyle="--")
+    risk.set(ylim=(-0.02, 1.02), ylabel="probability of collapse by then")
+    ax.plot([], [], color="C3", linestyle="--", label="collapsed by then")  # one legend for both axes
+    ax.legend(fontsize="small")
+    return ax
+
+
+def plot_error(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Axes:
+    """The expected squared error of every release, for the same results as `plot_fan`."""
+    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    ax.plot(summary(result).expected_error, color="C1")
+    ax.set(yscale="log", xlabel="release", ylabel="expected squared error")
     return ax
 
 

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from perfjax.scenario import Scenario
 
@@ -27,6 +27,13 @@ class Trajectory(eqx.Module):
     error: Float[Array, "*batch releases"]
     scenario: Scenario
     expected_error: Float[Array, "*batch releases"] | None = None
+
+    @property
+    def collapsed(self) -> Bool[Array, "*batch releases"]:
+        """Whether a run has collapsed by release t: at some release up to t, max(floor, 1) users or fewer were left."""
+        floor = self.scenario.participation.floor
+        floor = floor.reshape(floor.shape + (1,) * (self.population.ndim - floor.ndim))
+        return jnp.cumsum(self.population <= jnp.maximum(floor, 1), axis=-1) > 0
 
     def to_xarray(self) -> "xarray.Dataset":
         """The trajectory as a dataset over `release` (and `trial`, if simulated)."""

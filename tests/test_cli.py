@@ -1,14 +1,20 @@
 """The command line: answers, exit codes and one clear line for bad input."""
 
 import json
+import math
+import os
 import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+import xarray
 
 import perfjax as pj
 from perfjax import cli
+from perfjax.cli import _simulate
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +39,15 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture
 def scenario_file(tmp_path):
-    """A small scenario file, with its text changed as asked for."""
+    """A small scenario file, with its text changed as asked for: of few users, which the law has a node for each."""
+    smaller = {
+        "mean-estimation": (("population = 1000", "population = 100"), ("rounds = 50", "rounds = 3")),
+        "randomized-response": (("population = 400", "population = 100"), ("rounds = 200", "rounds = 20")),
+    }
 
-    def write(*changes):
-        text = pj.files.preset_text("mean-estimation").replace("rounds = 50", "rounds = 3")
-        for old, new in changes:
+    def write(*changes, preset="mean-estimation"):
+        text = pj.files.preset_text(preset)
+        for old, new in (*smaller[preset], ("cap = 20000", "cap = 150"), *changes):
             assert old in text
             text = text.replace(old, new)
         path = tmp_path / "scenario.toml"
@@ -59,7 +69,7 @@ def test_tune_answers_like_the_library(run, scenario_file):
     rho = 2 * 10.0**2 / float(optimum.noise) ** 2
     assert report["best"]["local_per_release_rho"] == pytest.approx(rho, rel=1e-9)
     assert report["best"]["local_all_releases_rho"] == pytest.approx(4 * rho, rel=1e-9)
-    assert report["best"]["central_per_release_rho"] == pytest.approx(rho / 1000, rel=1e-9)
+    assert report["best"]["central_per_release_rho"] == pytest.approx(rho / 100, rel=1e-9)
     assert set(report["regret"]) == {"leave", "recruit", "threshold"}
 
 
@@ -68,6 +78,34 @@ def test_tune_prints_what_a_stranger_needs(run, scenario_file):
     assert code == 0
     for words in ("interior minimum", "no privacy", "epsilon at delta = 1e-06", "mu", "rho", "Regret", "population"):
         assert words in out
+
+
+def test_tune_is_confirmed_by_the_law(run, scenario_file):
+    path = scenario_file()
+    _, out, _ = run("tune", path, "--json")
+    report = json.loads(out)
+    law = pj.population_law(pj.load_scenario(path), noise=report["best"]["noise"])
+    assert report["law_releases"] == [1, 3]
+    assert report["best"]["law_error"] == pytest.approx(float(law.expected_error[1:].sum()), rel=1e-9)
+    assert report["best"]["law_error"] == pytest.approx(report["best"]["error"], rel=0.05)
+    assert report["best"]["collapse_probability"] == pytest.approx(float(law.collapse_probability[-1]), abs=1e-12)
+    assert report["no_privacy"]["law_error"] > report["best"]["law_error"]
+    _, out, _ = run("tune", path)
+    text = " ".join(out.split())
+    assert "law of the population confirms this: expected error of releases 1 to 3" in text
+    assert "probability of collapse by release 3" in text
+    assert "P(collapse by the last release)" in text
+
+
+def test_tune_says_when_the_law_is_out_of_reach(run, scenario_file, monkeypatch):
+    def refuse(mechanism):
+        raise ValueError("The count has no law.")
+
+    monkeypatch.setattr(pj.leakage, "check_count_level", refuse)  # such a scenario takes long to tune
+    code, out, _ = run("tune", scenario_file())
+    assert code == 0
+    assert "Not confirmed by the law of the population: The count has no law." in " ".join(out.split())
+    assert "population law" not in out
 
 
 def test_options_replace_leaves(run, scenario_file):
@@ -95,13 +133,14 @@ def test_the_budget_i_am_bound_to_stands_beside_the_best(run, scenario_file, bud
     assert "Your budget costs" in out
 
 
-def test_randomized_response_is_tuned_by_epsilon(run):
-    code, out, _ = run("tune", "--preset", "randomized-response", "--at-epsilon", 2, "--json")
+def test_randomized_response_is_tuned_by_epsilon(run, scenario_file):
+    path = scenario_file(preset="randomized-response")
+    code, out, _ = run("tune", path, "--at-epsilon", 2, "--json")
     report = json.loads(out)
     assert code == 0
     assert report["noise_name"] == "epsilon"
     assert report["your_budget"]["local_per_release_epsilon"] == 2
-    assert report["best"]["local_all_releases_epsilon"] == pytest.approx(201 * report["best"]["noise"])
+    assert report["best"]["local_all_releases_epsilon"] == pytest.approx(21 * report["best"]["noise"])
 
 
 def test_float32_agrees(run, scenario_file):
@@ -152,7 +191,7 @@ BAD = [
     (("noise_scale = 1.0", "noise_scale = -1"), "`noise_scale` must lie in [0, inf), but is -1"),
     (("covariance = 1.0", "covariance = [[1.0, 2.0], [2.0, 1.0]]"), "`covariance`"),
     (("rounds = 3", "rounds = 0"), "`rounds` must be an integer of at least 1, but is 0"),
-    (("population = 1000", "population = 0"), "`population` must lie in (0, inf], but is 0"),
+    (("population = 100", "population = 0"), "`population` must lie in (0, inf], but is 0"),
     (("mean = 0.0", "mean = [0.0, 1.0]"), "`mean` must be one number or 12 of them"),
     (("threshold = 0.02", "treshold = 0.02"), "`treshold`: did you mean `threshold`?"),
     (("leave = 0.45", ""), "`leave`"),
@@ -197,6 +236,185 @@ def test_a_folder_without_permission_is_one_clear_line(run, tmp_path):
     assert code == 2
     assert err.count("\n") == 1
     assert "mine.toml" in err
+
+
+# simulate
+
+
+@pytest.fixture
+def small(scenario_file):
+    """A scenario whose simulation costs little."""
+    return scenario_file(("population = 100", "population = 30"), ("cap = 150", "cap = 60"), ("dim = 12", "dim = 3"))
+
+
+def library_runs(path, solver, trials, noise=1.0):
+    simulate = {"users": pj.simulate_users, "counts": pj.simulate_counts}[solver]
+    return simulate(pj.load_scenario(path).replace(noise_scale=noise), key=jax.random.key(3), trials=trials)
+
+
+@pytest.mark.parametrize("solver", ["users", "counts"])
+def test_simulate_reports_what_the_library_finds(run, small, solver):
+    code, out, err = run(
+        "simulate", small, "--solver", solver, "--trials", 9, "--seed", 3, "--noise", 0.5, "--leave", 0.9, "--json"
+    )
+    assert (code, err) == (0, "")
+    report, n = json.loads(out), np.asarray(library_runs(small, solver, 9, 0.5).population)
+    assert (report["solver"], report["trials"], report["seed"], report["dtype"]) == (solver, 9, 3, "float64")
+    assert "leave = 0.9" in report["scenario"]
+    assert not np.allclose(report["mean"][1:], n.mean(axis=0)[1:])  # --leave counts
+    _, out, _ = run("simulate", small, "--solver", solver, "--trials", 9, "--seed", 3, "--noise", 0.5, "--json")
+    report, runs = json.loads(out), library_runs(small, solver, 9, 0.5)
+    assert report["mean"] == n.mean(axis=0).tolist()
+    assert report["low"] == np.quantile(n, 0.1, axis=0).tolist()
+    assert report["high"] == np.quantile(n, 0.9, axis=0).tolist()
+    assert report["collapse_probability"] == np.mean(np.minimum.accumulate(n, axis=1) <= 1, axis=0).tolist()
+    total, realised = np.asarray(runs.expected_error).sum(axis=1), np.asarray(runs.error).sum(axis=1)
+    assert report["summed_expected_error"] == pytest.approx(total.mean(), rel=1e-12)
+    deviation = total.std(ddof=1) / 3
+    assert report["summed_expected_error_standard_error"] == pytest.approx(deviation, rel=1e-9)
+    assert report["summed_realised_error"] == pytest.approx(realised.mean(), rel=1e-12)
+
+
+def test_simulate_by_the_law_says_how_exact_it_is(run, small):
+    code, out, _ = run("simulate", small, "--solver", "law", "--json")
+    report, law = json.loads(out), pj.population_law(pj.load_scenario(small))
+    assert code == 0
+    assert report["mean"] == law.mean.tolist()
+    assert report["summed_expected_error"] == pytest.approx(float(law.expected_error.sum()), rel=1e-12)
+    assert report["relative_error"] == float(law.relative_error)
+    assert "trials" not in report
+    _, out, _ = run("simulate", small, "--solver", "law")
+    assert "every number of users is a node" in " ".join(out.split())
+
+
+def test_simulate_prints_names_and_units(run, small):
+    code, out, err = run("simulate", small, "--trials", 9, "--leave", 1, "--recruit", 0, "--noise", 0)
+    assert (code, err) == (0, "")
+    for words in ("release", "mean population", "(users)", "10-90 % range", "collapsed", "expected error", "(squared)"):
+        assert words in out
+    text = " ".join(out.split())
+    assert "solver counts, 9 trials, seed 0, float64" in text
+    assert "Collapsed (1 or fewer users) by release 3: 100.00% of 9 trials." in text
+    assert "Summed squared error of releases 0 to 3: expected" in text
+
+
+def test_a_single_trial_has_no_standard_error(run, small):
+    _, out, _ = run("simulate", small, "--trials", 1, "--json")
+    assert json.loads(out)["summed_expected_error_standard_error"] is None
+    code, out, _ = run("simulate", small, "--trials", 1)
+    assert code == 0
+    assert "nan" not in out
+
+
+@pytest.mark.parametrize("solver", ["users", "counts"])
+def test_chunks_change_nothing(run, small, solver, monkeypatch):
+    arguments = ("simulate", small, "--solver", solver, "--trials", 9, "--seed", 3, "--json")
+    monkeypatch.setitem(_simulate.CHUNK, _simulate.SolverName(solver), 100)
+    whole = run(*arguments)
+    monkeypatch.setitem(_simulate.CHUNK, _simulate.SolverName(solver), 2)
+    assert run(*arguments) == whole
+
+
+def test_chunks_have_one_size_and_the_last_is_cut():
+    sizes = []
+    runs = _simulate._in_chunks(
+        lambda size, first: sizes.append((first, size)) or runs_of(size), 10, _simulate.SolverName.users
+    )
+    assert sizes == [(0, 4), (4, 4), (8, 4)]
+    assert runs.population.shape == (10, 2)
+
+
+def runs_of(trials):
+    nothing = jnp.zeros((trials, 2))
+    return pj.Trajectory(nothing, nothing, nothing, pj.preset("mean-estimation"), nothing)
+
+
+def test_save_keeps_the_result_and_where_it_came_from(run, small, tmp_path):
+    saved, picture = tmp_path / "out.nc", tmp_path / "out.png"
+    command = ("simulate", small, "--trials", 9, "--seed", 3, "--save", saved, "--plot", picture)
+    code, out, _ = run(*command)
+    assert code == 0
+    assert "Result saved to" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    data, runs = xarray.load_dataset(saved, engine="scipy"), library_runs(small, "counts", 9)
+    for name in ("population", "leak_probability", "error", "expected_error"):
+        np.testing.assert_array_equal(data[name], getattr(runs, name))
+    origin = {"solver": "counts", "trials": 9, "seed": 3, "dtype": "float64", "jax_version": jax.__version__}
+    assert data.attrs == origin | {"perfjax_version": pj.__version__, "scenario": pj.files.to_toml(runs.scenario)}
+    assert sorted(os.listdir(tmp_path)) == ["out.nc", "out.png", "scenario.toml"]
+    code, out, err = run(*command)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "out.nc exists; give --force" in err
+    assert run(*command, "--force")[0] == 0
+
+
+def test_the_law_is_saved_too(run, small, tmp_path):
+    assert run("simulate", small, "--solver", "law", "--save", tmp_path / "out.nc")[0] == 0
+    data = xarray.load_dataset(tmp_path / "out.nc", engine="scipy")
+    np.testing.assert_array_equal(data["mean"], pj.population_law(pj.load_scenario(small)).mean)
+    assert data.attrs["solver"] == "law"
+
+
+def test_a_save_that_fails_leaves_what_was_there(run, small, tmp_path, monkeypatch):
+    def full_disk(pj, result, origin, path):
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    saved = tmp_path / "out.nc"
+    saved.write_bytes(b"old")
+    monkeypatch.setattr(_simulate, "_save", full_disk)
+    code, out, err = run("simulate", small, "--trials", 9, "--save", saved, "--force", "--json")
+    assert code == 2
+    assert json.loads(out)["trials"] == 9
+    assert "no space left" in err
+    assert saved.read_bytes() == b"old"
+    assert sorted(os.listdir(tmp_path)) == ["out.nc", "scenario.toml"]
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_far_it_came(run, small, tmp_path, monkeypatch):
+    calls = []
+
+    def interrupted(*args, **options):
+        calls.append(options)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return runs_of(options["trials"])
+
+    monkeypatch.setattr(pj, "simulate_users", interrupted)
+    code, out, err = run("simulate", small, "--solver", "users", "--trials", 20, "--save", tmp_path / "out.nc")
+    assert (code, out) == (130, "")
+    assert err == "perfjax: stopped after 8 of 20 trials, nothing was saved.\n"
+    assert os.listdir(tmp_path) == ["scenario.toml"]
+    assert [call["first_trial"] for call in calls] == [0, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--solver", "law", "--trials", 5), "--trials goes with --solver users or counts"),
+        (("--solver", "law", "--seed", 5), "--seed goes with --solver users or counts"),
+        (("--trials", 0), "`trials` must be an integer of at least 1, but is 0"),
+        (("--seed", -1), "`seed` must lie in [0, 2^31), but is -1"),
+        (("--noise", -1), "`noise_scale` must lie in [0, inf), but is -1"),
+        (("--noise", math.nan), "`noise_scale` must lie in [0, inf), but is nan"),
+        (("--save", "missing/out.nc"), "there is no folder missing"),
+        (("--plot", "missing/out.png"), "there is no folder missing"),
+        (("--plot", "out.xyz"), "the name of a picture ends in one of"),
+        (("--save", "."), "is a folder"),
+    ],
+)
+def test_a_bad_simulation_is_one_clear_line_before_it_starts(run, small, arguments, words, monkeypatch):
+    monkeypatch.setattr(_simulate, "_joined", None)  # never reached
+    code, out, err = run("simulate", small, *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert words in err
+
+
+def test_out_of_reach_names_the_solver_that_reaches(run, scenario_file):
+    path = scenario_file(("covariance = 1.0", f"covariance = {[1.0] * 11 + [2.0]}"))
+    code, _, err = run("simulate", path, "--solver", "counts")
+    assert code == 2
+    assert "--solver users" in err
 
 
 def test_python_dash_m_is_the_command():

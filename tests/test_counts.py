@@ -28,6 +28,14 @@ def test_a_draw_depends_on_key_trial_and_release_only(scenario):
     np.testing.assert_array_equal(shorter.population, few.population[:, :4])
 
 
+def test_parts_are_the_whole_bit_for_bit(scenario):
+    whole = simulate(scenario, 11)
+    parts = [pj.simulate_counts(scenario, key=jax.random.key(0), trials=4, first_trial=k) for k in (0, 4, 8)]
+    for name in ("population", "leak_probability", "error", "expected_error"):
+        joined = np.concatenate([getattr(part, name) for part in parts])
+        np.testing.assert_array_equal(joined[:11], getattr(whole, name))
+
+
 def test_trials_and_releases_share_no_noise(scenario):
     runs = simulate(scenario, 2000)
     share = np.asarray(runs.leak_probability[:, :2])
@@ -84,6 +92,10 @@ def test_gradient_follows_the_law():
 def test_bad_input_is_one_clear_line(scenario):
     with pytest.raises(ValueError, match="`trials` must be an integer of at least 1, but is 0"):
         simulate(scenario, 0)
+    with pytest.raises(ValueError, match="`first_trial` must be an integer of at least 0, but is -1"):
+        pj.simulate_counts(scenario, key=jax.random.key(0), trials=1, first_trial=-1)
+    with pytest.raises(ValueError, match=r"`first_trial` must be at most 2\^31 - `trials`, but is 2147483648"):
+        pj.simulate_counts(scenario, key=jax.random.key(0), trials=1, first_trial=2**31)
     with pytest.raises(ValueError, match="`key`"):
         pj.simulate_counts(scenario, key=jnp.zeros(2, jnp.uint32), trials=1)
     with pytest.raises(ValueError, match="`key` must be given"):
@@ -108,3 +120,17 @@ def test_users_have_no_gradient():
         jax.grad(
             lambda q: pj.simulate_users(scenario.replace(leave=q), key=jax.random.key(0), trials=2).population.sum()
         )(0.3)
+
+
+def test_a_run_that_collapsed_stays_so():
+    """Everyone recruits: a population can come back from its floor. Each scenario of a batch has its own."""
+    scenario = gaussian(1.0, rounds=6, population=6.0, leave=0.9, recruit=0.3, recruiters="everyone")
+
+    def run(floor):
+        return pj.simulate_counts(scenario.replace(floor=floor), key=jax.random.key(0), trials=50)
+
+    floors = jnp.asarray([0.0, 1.0, 3.0])
+    runs = jax.vmap(run)(floors)
+    lowest = np.minimum.accumulate(np.asarray(runs.population), axis=-1)
+    np.testing.assert_array_equal(runs.collapsed, lowest <= np.maximum(floors, 1)[:, None, None])
+    assert np.any(np.asarray(runs.population)[runs.collapsed] > 3)

@@ -393,6 +393,13 @@ def test_same_key_same_runs_whatever_else_runs(scenario):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
+def test_parts_are_the_whole_bit_for_bit(scenario):
+    parts = [fields(simulate_users(scenario, key=key(0), trials=2, first_trial=first)) for first in (0, 2)]
+    joined = {name: np.concatenate([part[name] for part in parts])[:3] for name in FIELDS}
+    assert_same(joined, fields(simulate(scenario, 3)))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_vmapped_scenarios_run_as_they_do_alone(scenario):
     leave = jnp.asarray([0.1, 0.5, 0.9], scenario.population.dtype)
     keys = jax.random.split(key(5), 3)
@@ -450,7 +457,7 @@ def test_compiles_once_for_all_values(monkeypatch):
     monkeypatch.setattr(_users, "_trial", lambda *args: traces.append(1) or trial(*args))
     for i, noise in enumerate((0.5, 1.0, 2.0)):
         scenario = small(noise_scale=noise, dim=7, leave=0.1 * i, recruit=0.2, cap=500.0 * (1 + i), population=50 + i)
-        simulate_users(scenario, key=key(i), trials=3)
+        simulate_users(scenario, key=key(i), trials=3, first_trial=i)
     assert len(traces) == 1
 
 

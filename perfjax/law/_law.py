@@ -63,10 +63,15 @@ class PopulationLaw(eqx.Module):
         """The law as a dataset over `release` and `population`."""
         import xarray  # here, since it takes most of a second to import
 
-        by_release = ("mean", "std", "expected_error", "surviving_error", "collapse_probability")
-        fields = {name: (("release",), np.asarray(getattr(self, name))) for name in by_release}
-        fields["probability"] = (("release", "population"), np.asarray(self.probability))
-        coords = {"release": np.arange(self.mean.size), "population": np.asarray(self.nodes)}
+        units = {"mean": "users", "std": "users", "expected_error": "squared error", "surviving_error": "squared error"}
+        units |= {"collapse_probability": "1"}
+        fields = {name: ("release", np.asarray(getattr(self, name)), {"units": unit}) for name, unit in units.items()}
+        fields["probability"] = (("release", "population"), np.asarray(self.probability), {"units": "1"})
+        fields["collapse_time"] = ((), np.asarray(self.collapse_time), {"units": "releases"})
+        coords = {
+            "release": np.arange(self.mean.size),
+            "population": ("population", np.asarray(self.nodes), {"units": "users"}),
+        }
         return xarray.Dataset(fields, coords=coords, attrs={"relative_error": float(self.relative_error)})
 
     def __str__(self) -> str:

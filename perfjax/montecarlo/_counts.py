@@ -7,15 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Float, Key, UInt32
+from jaxtyping import Array, Float, Int, Key, UInt32
 
-from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._chi_square import lower_quantile, upper_quantile
 from perfjax.binomial import binomial_from_bits, normal_quantile, uniform_from_bits
 from perfjax.leakage import check_count_level, given_noise
 from perfjax.mechanisms import RandomizedResponse
-from perfjax.montecarlo._inputs import as_key
+from perfjax.montecarlo._inputs import as_key, as_trials
 from perfjax.scenario import Scenario
 from perfjax.trajectory import Trajectory
 
@@ -24,7 +23,9 @@ __all__ = ["simulate_counts"]
 WORDS = 6  # random 32-bit words of a release
 
 
-def simulate_counts(scenario: Scenario, *, key: Array, trials: int, noise: Numbers | None = None) -> Trajectory:
+def simulate_counts(
+    scenario: Scenario, *, key: Array, trials: int, noise: Numbers | None = None, first_trial: int = 0
+) -> Trajectory:
     """Simulate runs by counting users instead of following them.
 
     A release of n users draws what they share (the size of the noise), then the leaked count K given that: a rounded
@@ -38,6 +39,8 @@ def simulate_counts(scenario: Scenario, *, key: Array, trials: int, noise: Numbe
         key: a typed key.
         trials: runs, at least 1.
         noise: x, instead of the scenario's own: one value, or one per release.
+        first_trial: number of the first run, for a simulation in parts: runs first_trial, first_trial + 1, ... are
+            those that a simulation of all would give.
 
     Returns:
         `Trajectory` with a leading axis of trials: population; realised share of leaked users; realised squared error;
@@ -58,20 +61,21 @@ def simulate_counts(scenario: Scenario, *, key: Array, trials: int, noise: Numbe
     """
     check_count_level(scenario.mechanism)
     key = as_key(key)
-    trials = _check.as_count(trials, "trials", low=1)
+    trials, first_trial = as_trials(trials, first_trial)
     if noise is not None:
         scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
-    return _simulate_counts(scenario, key, trials)
+    return _simulate_counts(scenario, key, trials, first_trial)
 
 
 @eqx.filter_jit
-def _simulate_counts(scenario, key, trials):
-    return runs(scenario, key, trials)
+def _simulate_counts(scenario, key, trials, first_trial):
+    return runs(scenario, key, trials, first_trial=first_trial)
 
 
-def runs(scenario: Scenario, key: Key[Array, ""], trials: int) -> Trajectory:
+def runs(scenario: Scenario, key: Key[Array, ""], trials: int, *, first_trial: Int[Array, ""] | int = 0) -> Trajectory:
     """`simulate_counts` of checked arguments, to be traced by other code."""
-    keys = jax.vmap(lambda trial: jax.random.fold_in(key, trial))(jnp.arange(trials))
+    trial = first_trial + jnp.arange(trials, dtype=jnp.int32)
+    keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(trial)
     fields = jax.vmap(lambda one: _run(scenario, one))(keys)
     return Trajectory(**fields, scenario=scenario)
 

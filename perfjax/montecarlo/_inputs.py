@@ -3,11 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+import numpy as np
+from jaxtyping import Array, Int, PyTree
 
 from perfjax import _check
 
-__all__ = ["as_key", "without_gradient"]
+__all__ = ["as_key", "as_trials", "without_gradient"]
 
 
 def as_key(key: Array) -> Array:
@@ -17,6 +18,15 @@ def as_key(key: Array) -> Array:
     if key.ndim:
         raise _check.fail("key", "be one key", f"an array of keys of shape {key.shape}")
     return key
+
+
+def as_trials(trials: int, first_trial: int) -> tuple[int, Int[Array, ""]]:
+    """How many runs, and the number of the first: an array, so that another first compiles nothing anew."""
+    trials = _check.as_count(trials, "trials", low=1)
+    first_trial = _check.as_count(first_trial, "first_trial", low=0)
+    if first_trial + trials > 2**31:
+        raise _check.fail("first_trial", "be at most 2^31 - `trials`", first_trial)
+    return trials, jnp.asarray(np.int32(first_trial))
 
 
 def without_gradient(tree: PyTree, sampler: str) -> PyTree:

@@ -12,7 +12,7 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax.leakage import AbstractLeakage, LikelihoodRatioAbove, TrueBitKept
 from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
-from perfjax.montecarlo._inputs import as_key, without_gradient
+from perfjax.montecarlo._inputs import as_key, as_trials, without_gradient
 from perfjax.montecarlo._normals import normals
 from perfjax.scenario import Scenario
 from perfjax.trajectory import Trajectory
@@ -26,7 +26,9 @@ BLOCK_NUMBERS = 2**16  # but no more numbers than a core's cache holds
 KEPT_NUMBERS = 2**18  # numbers of a release that are kept; those beyond are drawn a second time when they are needed
 
 
-def simulate_users(scenario: Scenario, *, key: Key[Array, ""], trials: int, noise: Numbers | None = None) -> Trajectory:
+def simulate_users(
+    scenario: Scenario, *, key: Key[Array, ""], trials: int, noise: Numbers | None = None, first_trial: int = 0
+) -> Trajectory:
     r"""Simulate every user of every release.
 
     For each of the n_t users of release t: draw a record, clip it, add it to the released statistic. Then, for each
@@ -49,6 +51,8 @@ def simulate_users(scenario: Scenario, *, key: Key[Array, ""], trials: int, nois
         key: a typed key. Scenarios given the same key share their draws.
         trials: independent runs, at least 1.
         noise: x, instead of the scenario's own: one value, or one per release.
+        first_trial: number of the first run, for a simulation in parts: runs first_trial, first_trial + 1, ... are
+            those that a simulation of all would give.
 
     Returns:
         `Trajectory` with [trials, T + 1] fields: population n_t; leak_probability, the share of the n_t users that was
@@ -69,14 +73,14 @@ def simulate_users(scenario: Scenario, *, key: Key[Array, ""], trials: int, nois
         >>> runs.population.shape
         (3, 51)
     """
-    key, trials = as_key(key), _check.as_count(trials, "trials", low=1)
+    key, (trials, first_trial) = as_key(key), as_trials(trials, first_trial)
     _check_pair(scenario)
     if noise is not None:
         scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
     cap = _check.in_range(scenario.participation.cap, "cap", 1, 2.0**31, open_high=True)
     scenario = eqx.tree_at(lambda s: s.participation.cap, scenario, cap)
     scenario = without_gradient(scenario, "simulate_users")
-    population, leaked, error, expected_error = _simulate(scenario, key, trials)
+    population, leaked, error, expected_error = _simulate(scenario, key, trials, first_trial)
     return Trajectory(
         population=population,
         leak_probability=leaked,
@@ -87,14 +91,14 @@ def simulate_users(scenario: Scenario, *, key: Key[Array, ""], trials: int, nois
 
 
 @eqx.filter_jit
-def _simulate(scenario, key, trials):
+def _simulate(scenario, key, trials, first_trial):
     # A vmapped while loop runs every lane to the longest one's end: scenarios run in turn instead.
     @jax.custom_batching.sequential_vmap
-    def run(scenario, key):
-        trial = jnp.arange(trials, dtype=jnp.int32)
+    def run(scenario, key, first_trial):
+        trial = first_trial + jnp.arange(trials, dtype=jnp.int32)
         return jax.lax.map(lambda k: _trial(scenario, jax.random.fold_in(key, k)), trial)
 
-    return run(scenario, key)
+    return run(scenario, key, first_trial)
 
 
 def _trial(scenario, key):

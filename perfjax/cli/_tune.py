@@ -1,7 +1,6 @@
-"""The command line: parse, call one public function, print or save. Bad input is one line on stderr and exit code 2."""
+"""`perfjax tune`: the best constant noise, what it costs and gives, and whether the law of the population agrees."""
 
 import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,25 +9,23 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["app", "main"]
+from perfjax.cli._shared import (
+    Dtype,
+    Json,
+    Leave,
+    Precision,
+    PresetName,
+    Recruit,
+    ScenarioFile,
+    Threshold,
+    accuracy,
+    chosen_scenario,
+    library,
+)
+
+__all__ = ["tune"]
 
 DELTA = 1e-6  # of the (epsilon, delta) budgets printed
-
-app = typer.Typer(
-    help="How much noise should a repeated release add, when leaking someone's data makes them leave?",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-scenario_app = typer.Typer(help="Show or start a scenario file.", no_args_is_help=True)
-app.add_typer(scenario_app, name="scenario")
-
-
-class Dtype(StrEnum):
-    """Floating-point precision of a run."""
-
-    float32 = "float32"
-    float64 = "float64"
 
 
 class ObjectiveName(StrEnum):
@@ -39,24 +36,6 @@ class ObjectiveName(StrEnum):
     cumulative_bound = "cumulative-bound"
 
 
-ScenarioFile = Annotated[Path | None, typer.Argument(help="Scenario file (TOML).", show_default=False)]
-PresetName = Annotated[str | None, typer.Option("--preset", help="A scenario that ships with perfjax.")]
-Leave = Annotated[float | None, typer.Option(help="Probability q that a leaked user leaves.")]
-Recruit = Annotated[float | None, typer.Option(help="Probability r that a user recruits another.")]
-Threshold = Annotated[float | None, typer.Option(help="Log-likelihood ratio above which a user is leaked.")]
-Precision = Annotated[Dtype, typer.Option("--dtype", help="Floating-point precision.")]
-
-
-def main() -> None:
-    """Entry point of the command `perfjax`."""
-    try:
-        app()
-    except (ValueError, OSError) as error:
-        print(f"perfjax: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-@app.command()
 def tune(
     scenario: ScenarioFile = None,
     preset: PresetName = None,
@@ -68,13 +47,13 @@ def tune(
     at_epsilon: Annotated[float | None, typer.Option(help="Local budget per release you are bound to.")] = None,
     delta: Annotated[float | None, typer.Option(help="delta of --at-epsilon (a mean only).")] = None,
     at_rho: Annotated[float | None, typer.Option(help="The same as a zCDP budget (a mean only).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also save a picture.")] = None,
     dtype: Precision = Dtype.float64,
 ) -> None:
     """Find the best constant noise, whether privacy pays, and by how much."""
-    pj = _library(dtype)
-    chosen = _scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
+    pj = library(dtype)
+    chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
     goals = {
         ObjectiveName.cumulative_error: pj.CumulativeError,
         ObjectiveName.final_error: pj.FinalError,
@@ -91,50 +70,6 @@ def tune(
         _save_picture(optimum, plot)
         if not as_json:
             print(f"Picture saved to {plot}.")
-
-
-@scenario_app.command()
-def show(scenario: ScenarioFile = None, preset: PresetName = None) -> None:
-    """Print a scenario file, or a preset with its sources; check it on the way."""
-    pj = _library(Dtype.float64)
-    _scenario(pj, scenario, preset)
-    print(scenario.read_text(encoding="utf-8") if scenario else pj.files.preset_text(preset or DEFAULT_PRESET), end="")
-
-
-@scenario_app.command()
-def new(
-    path: Annotated[Path, typer.Argument(help="The file to write.")],
-    preset: Annotated[str, typer.Option(help="What to start from.")] = "mean-estimation",
-    force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
-) -> None:
-    """Start a scenario file from a preset."""
-    pj = _library(Dtype.float64)
-    pj.preset(preset)
-    if path.exists() and not force:
-        raise ValueError(f"{path} exists; give --force to overwrite it.")
-    path.write_text(pj.files.preset_text(preset), encoding="utf-8")
-    print(f"Wrote {path}. Edit it, then: perfjax tune {path}")
-
-
-DEFAULT_PRESET = "mean-estimation"
-
-
-def _library(dtype: Dtype):
-    """perfjax, imported only when a command runs, in the precision asked for."""
-    import jax
-
-    jax.config.update("jax_enable_x64", dtype is Dtype.float64)
-    import perfjax
-
-    return perfjax
-
-
-def _scenario(pj, path: Path | None, preset: str | None, **leaves: float | None):
-    if path is not None and preset is not None:
-        raise ValueError("Give a scenario file or --preset, not both.")
-    scenario = pj.load_scenario(path) if path is not None else pj.preset(preset or DEFAULT_PRESET)
-    given = {name: value for name, value in leaves.items() if value is not None}
-    return scenario.replace(**given) if given else scenario
 
 
 def _noise_of_budget(pj, scenario, epsilon, delta, rho):
@@ -176,7 +111,27 @@ def _report(pj, optimum, bound_to) -> dict[str, Any]:
         report["your_budget"] = _column(pj, optimum, bound_to)
     if pj.Status(int(optimum.status)) is not pj.Status.INFEASIBLE:
         report["regret"] = _regrets(pj, optimum)
-    return report
+    return report | _confirmed_by_law(pj, optimum, report)
+
+
+def _confirmed_by_law(pj, optimum, report) -> dict[str, Any]:
+    """The columns of the report with what the law of the population says, or why it says nothing."""
+    scenario = optimum.scenario
+    first = scenario.rounds if isinstance(optimum.objective, pj.FinalError) else 1  # as the objectives sum by default
+    findings: dict[str, Any] = {"law_releases": [first, scenario.rounds]}
+    try:
+        pj.leakage.check_count_level(scenario.mechanism)
+    except ValueError as error:
+        return findings | {"law_out_of_reach": str(error)}
+    for name in COLUMNS:
+        if report.get(name):
+            law = pj.population_law(scenario, noise=report[name]["noise"])
+            findings[name] = report[name] | {
+                "law_error": float(law.expected_error[first:].sum()),
+                "law_relative_error": float(law.relative_error),
+                "collapse_probability": float(law.collapse_probability[-1].clip(0, 1)),
+            }
+    return findings
 
 
 def _column(pj, optimum, noise) -> dict[str, float]:
@@ -223,11 +178,14 @@ def _regrets(pj, optimum) -> dict[str, dict[str, float]]:
     return regrets
 
 
+COLUMNS = {"best": "best", "your_budget": "your budget", "no_privacy": "no privacy"}
 ROWS = (
     ("noise", "noise"),
     ("error", "error"),
     ("error / error without privacy", "ratio_to_no_privacy"),
     ("population at the last release", "last_population"),
+    ("expected error by the population law", "law_error"),
+    ("P(collapse by the last release)", "collapse_probability"),
     ("local budget of a release: rho", "local_per_release_rho"),
     ("    mu", "local_per_release_mu"),
     (f"    epsilon at delta = {DELTA:g}", "local_per_release_epsilon"),
@@ -244,12 +202,11 @@ ROWS = (
 
 def _print_report(report: dict[str, Any]) -> None:
     console = Console()
-    columns = {"best": "best", "your_budget": "your budget", "no_privacy": "no privacy"}
-    shown = [name for name in columns if report.get(name)]
+    shown = [name for name in COLUMNS if report.get(name)]
     table = Table(title=f"{report['objective']}, {report['noise_name']}: {report['status']}", title_justify="left")
     table.add_column("")
     for name in shown:
-        table.add_column(columns[name], justify="right")
+        table.add_column(COLUMNS[name], justify="right")
     for label, key in ROWS:
         if any(key in report[name] for name in shown):
             table.add_row(label, *(f"{report[name][key]:.6g}" if key in report[name] else "" for name in shown))
@@ -267,7 +224,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         if report["privacy_pays"]
         else "Privacy does not pay: no noise beats no privacy."
     )
-    lines = [pays, f"At release 0 the population is in {report['regime']}."]
+    lines = [pays, _law_says(report), f"At release 0 the population is in {report['regime']}."]
     if len(report["local_minima"]) > 1:
         listed = ", ".join(f"{x:.4g}" for x in report["local_minima"])
         lines.append(f"Local minima: {listed}.")
@@ -278,6 +235,22 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         parts = [f"{name} {sign}: {value:.2%}" for name, row in report["regret"].items() for sign, value in row.items()]
         lines.append("Regret if the truth is off: " + "; ".join(parts) + ".")
     return lines
+
+
+def _law_says(report: dict[str, Any]) -> str:
+    """Whether the law of the population, which sees collapse, agrees with the objective."""
+    if "law_out_of_reach" in report:
+        return f"Not confirmed by the law of the population: {report['law_out_of_reach']}"
+    best, without = report["best"], report["no_privacy"]
+    agrees = (best["law_error"] < without["law_error"]) == report["privacy_pays"]
+    first, last = report["law_releases"]
+    releases = f"releases {first} to {last}" if first < last else f"release {last}"
+    return (
+        f"The law of the population {'confirms' if agrees else 'contradicts'} this: expected error of {releases}"
+        f" {best['law_error']:.6g} at the best noise, {without['law_error']:.6g} without privacy"
+        f" ({accuracy(best['law_relative_error'])}); probability of collapse by release {last}"
+        f" {best['collapse_probability']:.2%} and {without['collapse_probability']:.2%}."
+    )
 
 
 def _save_picture(optimum, path: Path) -> None:

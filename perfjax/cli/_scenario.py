@@ -1,0 +1,31 @@
+"""`perfjax scenario`: show a scenario file, or start one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfjax.cli._shared import DEFAULT_PRESET, Dtype, PresetName, ScenarioFile, chosen_scenario, library
+
+__all__ = ["new", "show"]
+
+
+def show(scenario: ScenarioFile = None, preset: PresetName = None) -> None:
+    """Print a scenario file, or a preset with its sources; check it on the way."""
+    pj = library(Dtype.float64)
+    chosen_scenario(pj, scenario, preset)
+    print(scenario.read_text(encoding="utf-8") if scenario else pj.files.preset_text(preset or DEFAULT_PRESET), end="")
+
+
+def new(
+    path: Annotated[Path, typer.Argument(help="The file to write.")],
+    preset: Annotated[str, typer.Option(help="What to start from.")] = DEFAULT_PRESET,
+    force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
+) -> None:
+    """Start a scenario file from a preset."""
+    pj = library(Dtype.float64)
+    pj.preset(preset)
+    if path.exists() and not force:
+        raise ValueError(f"{path} exists; give --force to overwrite it.")
+    path.write_text(pj.files.preset_text(preset), encoding="utf-8")
+    print(f"Wrote {path}. Edit it, then: perfjax tune {path}")

@@ -1,0 +1,99 @@
+"""What several commands share: options, the library in the precision asked for, and where results are written."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "DEFAULT_PRESET",
+    "Dtype",
+    "Force",
+    "Json",
+    "Leave",
+    "Precision",
+    "PresetName",
+    "Recruit",
+    "ScenarioFile",
+    "Threshold",
+    "accuracy",
+    "check_output",
+    "chosen_scenario",
+    "interruptible",
+    "library",
+]
+
+DEFAULT_PRESET = "mean-estimation"
+INTERRUPTED = 130  # exit code after Ctrl-C
+
+
+class Dtype(StrEnum):
+    """Floating-point precision of a run."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+
+ScenarioFile = Annotated[Path | None, typer.Argument(help="Scenario file (TOML).", show_default=False)]
+PresetName = Annotated[str | None, typer.Option("--preset", help="A scenario that ships with perfjax.")]
+Leave = Annotated[float | None, typer.Option(help="Probability q that a leaked user leaves.")]
+Recruit = Annotated[float | None, typer.Option(help="Probability r that a user recruits another.")]
+Threshold = Annotated[float | None, typer.Option(help="Log-likelihood ratio above which a user is leaked.")]
+Precision = Annotated[Dtype, typer.Option("--dtype", help="Floating-point precision.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
+
+
+def library(dtype: Dtype):
+    """perfjax, imported only when a command runs, in the precision asked for."""
+    import jax
+
+    jax.config.update("jax_enable_x64", dtype is Dtype.float64)
+    import perfjax
+
+    return perfjax
+
+
+def chosen_scenario(pj, path: Path | None, preset: str | None, **leaves: float | None):
+    """The scenario of a file or a preset, with the leaves that were given."""
+    if path is not None and preset is not None:
+        raise ValueError("Give a scenario file or --preset, not both.")
+    scenario = pj.load_scenario(path) if path is not None else pj.preset(preset or DEFAULT_PRESET)
+    given = {name: value for name, value in leaves.items() if value is not None}
+    return scenario.replace(**given) if given else scenario
+
+
+def check_output(path: Path | None, *, force: bool) -> None:
+    """Raise before a long run what would make saving its result fail after it."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}.")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder.")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"{path}: no permission to write to the folder {path.parent}.")
+    if path.exists() and not force:
+        raise ValueError(f"{path} exists; give --force to overwrite it.")
+
+
+def accuracy(relative_error: float) -> str:
+    """How exact the law is, in words."""
+    if not relative_error:
+        return "every number of users is a node"
+    return f"estimated relative numerical error {relative_error:.1g}"
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn Ctrl-C into one line on stderr, the text of the `KeyboardInterrupt` if it has one, and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        print(f"perfjax: {str(stop) or 'stopped'}.", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None

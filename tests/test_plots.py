@@ -1,0 +1,79 @@
+"""Pictures show the numbers of the result, with names and units."""
+
+import jax
+import matplotlib
+import numpy as np
+import pytest
+from scenarios import gaussian
+
+import perfjax as pj
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+
+from perfjax import plots
+
+
+@pytest.fixture(scope="module")
+def scenario():
+    return gaussian(1.0, dim=3, threshold=0.1, leave=0.9, recruit=0.1, population=12.0, rounds=5, cap=60.0)
+
+
+@pytest.fixture(scope="module", params=["counts", "law"])
+def result(request, scenario):
+    if request.param == "law":
+        return pj.population_law(scenario)
+    return pj.simulate_counts(scenario, key=jax.random.key(0), trials=400)
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+def test_the_fan_shows_mean_band_and_collapse(result):
+    ax = plots.plot_fan(result)
+    if isinstance(result, pj.PopulationLaw):
+        mean, low, high, risk = result.mean, *result.quantile([0.1, 0.9]), result.collapse_probability
+    else:
+        n = np.asarray(result.population)
+        mean, low, high = n.mean(axis=0), *np.quantile(n, [0.1, 0.9], axis=0)
+        risk = np.mean(np.minimum.accumulate(n, axis=1) <= 1, axis=0)
+    assert 0.1 < risk[-1] < 1
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), mean)
+    edge = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert edge.min() == pytest.approx(np.min(low))
+    assert edge.max() == pytest.approx(np.max(high))
+    (twin,) = [other for other in ax.figure.axes if other is not ax]
+    np.testing.assert_allclose(twin.lines[0].get_ydata(), risk, atol=1e-12)
+    assert ax.get_ylabel() == "population (users)"
+    assert twin.get_ylabel() == "probability of collapse by then"
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {
+        "10% to 90% of runs",
+        "mean population",
+        "collapsed by then",
+    }
+
+
+def test_the_error_is_the_expected_one(result):
+    ax = plt.subplots()[1]
+    assert plots.plot_error(result, ax) is ax
+    error = result.expected_error if isinstance(result, pj.PopulationLaw) else result.expected_error.mean(axis=0)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), error)
+    assert ax.get_xlabel() == "release"
+    assert ax.get_ylabel() == "expected squared error"
+
+
+def test_both_stand_side_by_side_and_can_be_saved(result, tmp_path):
+    figure = plots.plot_simulation(result)
+    assert len(figure.axes) == 3
+    figure.savefig(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def test_what_has_no_spread_is_refused(scenario):
+    for plot in (plots.plot_fan, plots.plot_error):
+        with pytest.raises(ValueError, match="`result` must be the law or a simulation of one scenario, but is Traj"):
+            plot(pj.mean_field(scenario))
