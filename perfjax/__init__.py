@@ -5,6 +5,7 @@ from perfjax import files as files
 from perfjax import leakage as leakage
 from perfjax import mechanisms as mechanisms
 from perfjax import objectives as objectives
+from perfjax import sweeps as sweeps
 from perfjax import theorems as theorems
 from perfjax import tuning as tuning
 from perfjax.files import load_scenario as load_scenario
@@ -25,6 +26,7 @@ from perfjax.objectives import CumulativeError as CumulativeError
 from perfjax.objectives import FinalError as FinalError
 from perfjax.participation import Participation as Participation
 from perfjax.scenario import Scenario as Scenario
+from perfjax.sweeps import sweep as sweep
 from perfjax.trajectory import Trajectory as Trajectory
 from perfjax.tuning import Optimum as Optimum
 from perfjax.tuning import Sensitivities as Sensitivities

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from perfjax._fields import Field, as_dataset
 from perfjax.scenario import Scenario
 
 __all__ = ["Trajectory"]
@@ -35,16 +36,17 @@ class Trajectory(eqx.Module):
         floor = floor.reshape(floor.shape + (1,) * (self.population.ndim - floor.ndim))
         return jnp.cumsum(self.population <= jnp.maximum(floor, 1), axis=-1) > 0
 
-    def to_xarray(self) -> "xarray.Dataset":
-        """The trajectory as a dataset over `release` (and `trial`, if simulated)."""
-        import xarray  # here, since it takes most of a second to import
-
+    def fields(self) -> dict[str, Field]:
+        """The fields of one trajectory, over `release` (and `trial`, if simulated)."""
         dims = ("trial", "release")[-self.population.ndim :]
         units = {"population": "users", "leak_probability": "1", "error": "squared error"}
         if self.expected_error is not None:
             units["expected_error"] = "squared error"
-        fields = {name: (dims, np.asarray(getattr(self, name)), {"units": unit}) for name, unit in units.items()}
-        return xarray.Dataset(fields, coords={"release": np.arange(self.population.shape[-1])})
+        return {name: Field(getattr(self, name), dims, {"units": unit}) for name, unit in units.items()}
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The trajectory as a dataset over `release` (and `trial`, if simulated)."""
+        return as_dataset(self.fields(), coords={"release": np.arange(self.population.shape[-1])})
 
     def __str__(self) -> str:
         n, p, e = self.population, self.leak_probability, self.error

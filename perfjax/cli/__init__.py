@@ -7,6 +7,7 @@ import typer
 from perfjax.cli._scenario import new, show
 from perfjax.cli._shared import interruptible
 from perfjax.cli._simulate import simulate
+from perfjax.cli._sweep import sweep
 from perfjax.cli._tune import tune
 
 __all__ = ["app", "main"]
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command()(interruptible()(tune))
 app.command()(interruptible()(simulate))
+app.command()(interruptible()(sweep))
 
 scenario_app = typer.Typer(help="Show or start a scenario file.", no_args_is_help=True)
 scenario_app.command()(show)
@@ -30,6 +32,6 @@ def main() -> None:
     """Entry point of the command `perfjax`."""
     try:
         app()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MemoryError) as error:
         print(f"perfjax: {error}", file=sys.stderr)
         sys.exit(2)

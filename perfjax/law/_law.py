@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
+from perfjax._fields import Field, as_dataset
 from perfjax.law._kernel import kernel
 from perfjax.law._nodes import WHOLE, grid, on_every_other, on_nodes
 from perfjax.leakage._given_noise import check_count_level
@@ -59,20 +60,28 @@ class PopulationLaw(eqx.Module):
 
         return jnp.vectorize(one, signature="()->(t)")(p)
 
-    def to_xarray(self) -> "xarray.Dataset":
-        """The law as a dataset over `release` and `population`."""
-        import xarray  # here, since it takes most of a second to import
-
+    def fields(self) -> dict[str, Field]:
+        """The fields of one law, over `release` and `node`; its distribution at every release is by far the largest."""
         units = {"mean": "users", "std": "users", "expected_error": "squared error", "surviving_error": "squared error"}
         units |= {"collapse_probability": "1"}
-        fields = {name: ("release", np.asarray(getattr(self, name)), {"units": unit}) for name, unit in units.items()}
-        fields["probability"] = (("release", "population"), np.asarray(self.probability), {"units": "1"})
-        fields["collapse_time"] = ((), np.asarray(self.collapse_time), {"units": "releases"})
+        found = {name: Field(getattr(self, name), ("release",), {"units": unit}) for name, unit in units.items()}
+        return found | {
+            "probability": Field(self.probability, ("release", "node"), {"units": "1"}),
+            "nodes": Field(self.nodes, ("node",), {"units": "users"}),
+            "collapse_time": Field(self.collapse_time, (), {"units": "releases"}),
+            "relative_error": Field(self.relative_error, (), {"units": "1"}),
+        }
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The law as a dataset over `release` and `population`."""
+        fields = self.fields()
+        nodes, relative_error = fields.pop("nodes"), fields.pop("relative_error")
+        fields["probability"] = fields["probability"]._replace(dims=("release", "population"))
         coords = {
             "release": np.arange(self.mean.size),
-            "population": ("population", np.asarray(self.nodes), {"units": "users"}),
+            "population": ("population", np.asarray(nodes.values), nodes.attributes),
         }
-        return xarray.Dataset(fields, coords=coords, attrs={"relative_error": float(self.relative_error)})
+        return as_dataset(fields, coords=coords, attrs={"relative_error": float(relative_error.values)})
 
     def __str__(self) -> str:
         last = self.mean.size - 1

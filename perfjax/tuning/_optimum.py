@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from perfjax._fields import Field, as_dataset
 from perfjax.objectives import AbstractObjective
 from perfjax.privacy import Privacy
 from perfjax.scenario import Scenario
@@ -102,21 +103,35 @@ class Optimum(eqx.Module):
         """The budget of release 0 under the best noise; `Privacy.composed` needs one per release."""
         return self.scenario.mechanism.privacy(self.scenario.population, self.noise)
 
+    def fields(self) -> dict[str, Field]:
+        """The fields of one optimum; those without an axis are numbers."""
+        statuses = {
+            "flag_values": [status.value for status in Status],
+            "flag_meanings": " ".join(status.name.lower() for status in Status),
+            "meanings": ", ".join(f"{status.value}: {status.meaning}" for status in Status),
+        }
+        scalars = {
+            "noise": {"name": self.scenario.mechanism.noise_name, "symbol": self.scenario.mechanism.noise_symbol},
+            "value": {},
+            "value_without_privacy": {},
+            "log_value": {},
+            "log_value_without_privacy": {},
+            "status": statuses,
+            "growth": {"meaning": "C at the best noise and release 0"},
+            "gradient": {"meaning": "d log value / d log noise"},
+            "certified": {},
+            "evaluations": {},
+        }
+        found = {name: Field(getattr(self, name), (), attributes) for name, attributes in scalars.items()}
+        return found | {
+            "bracket": Field(self.bracket, ("end",), {}),
+            "minima": Field(self.minima, ("minimum",), {}),
+            "minima_log_values": Field(self.minima_log_values, ("minimum",), {}),
+        }
+
     def to_xarray(self) -> "xarray.Dataset":
         """The numbers of a single optimum as a dataset."""
-        import xarray  # here, since it takes most of a second to import
-
-        meanings = ", ".join(f"{status.value}: {status.meaning}" for status in Status)
-        scalars = {
-            "noise": (self.noise, {"name": self.scenario.mechanism.noise_name}),
-            "value": (self.value, {}),
-            "value_without_privacy": (self.value_without_privacy, {}),
-            "status": (self.status, {"meanings": meanings}),
-            "growth": (self.growth, {}),
-            "gradient": (self.gradient, {"meaning": "d log value / d log noise"}),
-        }
-        fields = {name: ((), np.asarray(value), attributes) for name, (value, attributes) in scalars.items()}
-        return xarray.Dataset(fields | {"minima": (("minimum",), np.asarray(self.minima))})
+        return as_dataset(self.fields())
 
     def __str__(self) -> str:
         if self.noise.ndim:

@@ -1,0 +1,123 @@
+"""Sweep files in TOML: what to run, on which scenario, over which axes."""
+
+import functools
+import os
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from perfjax import _check, files
+from perfjax.law import population_law
+from perfjax.meanfield import mean_field
+from perfjax.montecarlo import simulate_counts, simulate_users
+from perfjax.objectives import CumulativeBound, CumulativeError, FinalError
+from perfjax.scenario import Scenario
+from perfjax.tuning import tune
+
+__all__ = ["SweepFile", "load_sweep"]
+
+RUNS = {run.__name__: run for run in (tune, mean_field, population_law, simulate_counts, simulate_users)}
+SAMPLERS = ("simulate_counts", "simulate_users")
+OBJECTIVES = {"cumulative-error": CumulativeError, "final-error": FinalError, "cumulative-bound": CumulativeBound}
+KEYS = ("run", "preset", "scenario", "set", "arguments", "over", "pairing", "trials", "seed", "fields")
+RANGE = ("start", "stop", "num", "scale")
+
+
+class SweepFile(NamedTuple):
+    """What a sweep file says.
+
+    Attributes:
+        run: the function, its arguments bound.
+        scenario: the scenario to vary.
+        over: numbers by axis.
+        options: `pairing`, `trials` and `fields`, as arguments of `sweep`.
+        seed: of the key, for a run that samples.
+    """
+
+    run: Callable
+    scenario: Scenario
+    over: dict[str, list[float]]
+    options: dict[str, Any]
+    seed: int | None
+
+
+def load_sweep(path: str | os.PathLike) -> SweepFile:
+    """Read a sweep file.
+
+    Keys: `run`, the name of a function (`tune`, `mean_field`, `population_law`, `simulate_counts`, `simulate_users`);
+    `preset`, or `scenario`, a file whose path is relative to the sweep's own; and the table `[over]`, each axis a list
+    of numbers or a table of `start`, `stop`, `num` and, if wanted, `scale = "log"`. Optional: `[set]`, leaves of the
+    scenario to replace; `[arguments]` of the run (`objective` by its name on the command line); `pairing`, `trials`,
+    `fields` as in `sweep`; `seed`, an integer, 0 for a simulation by default.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: if the file is no TOML, or a key is unknown or missing, or a value is bad; the file is named.
+        OSError: if a file can't be read.
+    """
+    path = Path(path)
+    try:
+        return _read(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: not a TOML file: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _read(content: dict[str, Any], folder: Path) -> SweepFile:
+    _check.check_known(content, KEYS, "key")
+    for name in ("run", "over"):
+        if name not in content:
+            raise ValueError(f"Missing key: `{name}`.")
+    _check.check_known([content["run"]], list(RUNS), "run")
+    run = RUNS[content["run"]]
+    arguments = dict(_table(content, "arguments"))
+    if "objective" in arguments:
+        _check.check_known([arguments["objective"]], list(OBJECTIVES), "objective")
+        arguments["objective"] = OBJECTIVES[arguments["objective"]]()
+    run = functools.partial(run, **arguments) if arguments else run
+    over = {name: _axis(name, values) for name, values in _table(content, "over").items()}
+    options = {name: content[name] for name in ("pairing", "trials", "fields") if name in content}
+    seed = content.get("seed", 0 if content["run"] in SAMPLERS else None)
+    seed = None if seed is None else _check.as_count(seed, "seed", low=0)
+    return SweepFile(run, _scenario(content, folder), over, options, seed)
+
+
+def _table(content, name) -> dict[str, Any]:
+    table = content.get(name, {})
+    if not isinstance(table, dict):
+        raise _check.fail(name, "be a table", _check.quoted(table))
+    return table
+
+
+def _scenario(content, folder) -> Scenario:
+    if ("preset" in content) == ("scenario" in content):
+        raise ValueError("Give either `preset` or `scenario`.")
+    chosen = (
+        files.preset(content["preset"]) if "preset" in content else files.load_scenario(folder / content["scenario"])
+    )
+    return chosen.replace(**_table(content, "set")) if "set" in content else chosen
+
+
+def _axis(name: str, values: Any) -> list[float]:
+    """The numbers of an axis that is a list, or start, stop, num and scale."""
+    if isinstance(values, list):
+        return values
+    if not isinstance(values, dict):
+        raise _check.fail(f"over.{name}", "be a list, or a table of start, stop and num", _check.quoted(values))
+    _check.check_known(values, RANGE, f"key of axis `{name}`:")
+    missing = [part for part in RANGE[:3] if part not in values]
+    if missing:
+        raise ValueError(f"Axis `{name}` lacks `{'`, `'.join(missing)}`.")
+    start, stop = values["start"], values["stop"]
+    num = _check.as_count(values["num"], f"{name}.num", low=1)
+    if _check.as_choice(values.get("scale", "linear"), f"{name}.scale", ("linear", "log")) == "linear":
+        return np.linspace(start, stop, num).tolist()
+    if not (start > 0 and stop > 0):
+        raise ValueError(f"Axis `{name}` on a log scale must start and stop above 0.")
+    return np.geomspace(start, stop, num).tolist()
