@@ -93,7 +93,7 @@ def test_an_optimum_is_labelled():
 
 
 def test_an_infeasible_cell_is_nan_and_says_so():
-    run = functools.partial(TUNE, constraint="growth")
+    run = functools.partial(TUNE, constraint="growth", bounds=(0.01, 10.0))
     data = pj.sweep(run, gaussian(recruit=0.0, leave=0.5), {"recruit": [0.0, 0.9]})
     np.testing.assert_array_equal(data.status[0], pj.Status.INFEASIBLE)
     assert np.isnan(data.noise[0])
@@ -148,7 +148,7 @@ def test_provenance_says_what_ran():
 # Chunks
 
 
-@pytest.mark.parametrize("run", [pj.mean_field, TUNE], ids=["mean_field", "tune"])
+@pytest.mark.parametrize("run", [pj.mean_field, pytest.param(TUNE, marks=pytest.mark.slow)], ids=["mean_field", "tune"])
 def test_chunks_change_no_bit(run):
     whole = pj.sweep(run, SMALL, OVER)
     for chunk in (1, 6, 15, 999_999):
@@ -353,15 +353,18 @@ def test_a_store_of_another_sweep_is_refused(tmp_path, name):
 
 
 def test_another_key_or_number_of_trials_is_another_sweep(tmp_path):
-    def simulated(seed, trials):
-        key = jax.random.key(seed)
-        pj.sweep(pj.simulate_counts, SMALL, {"leave": [0.1]}, trials=trials, key=key, store=tmp_path / "s.zarr")
+    def sampled(scenario, *, key, trials):
+        return scenario.population + jax.random.normal(key, (trials,))
 
-    simulated(0, 2)
+    def swept(seed, trials):
+        key = jax.random.key(seed)
+        pj.sweep(sampled, SMALL, {"leave": [0.1]}, trials=trials, key=key, store=tmp_path / "s.zarr")
+
+    swept(0, 2)
     with pytest.raises(ValueError, match=r"`key` is threefry2x32 \[0, 0\] there, threefry2x32 \[0, 1\] here"):
-        simulated(1, 2)
+        swept(1, 2)
     with pytest.raises(ValueError, match=r"`run` is .*trials=2.* there, .*trials=3.* here"):
-        simulated(0, 3)
+        swept(0, 3)
 
 
 def test_functions_of_one_name_differ_by_their_code():

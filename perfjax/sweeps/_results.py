@@ -132,6 +132,7 @@ class Store:
         import xarray
 
         data = xarray.open_dataset(self.path, engine="zarr", chunks=None, consolidated=False, drop_variables=[SECONDS])
+        data = data[list(self.names.values())]  # in the order of the fields, not of the alphabet
         del data.attrs["box"]
         return _finished(data, self.grid, float(self.group[SECONDS][:].sum()))
 

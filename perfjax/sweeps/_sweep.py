@@ -26,7 +26,7 @@ __all__ = ["sweep"]
 MEMORY = 2**28  # bytes that a chunk may take by default
 SMALLER = "Give a smaller chunk, such as chunk={fit}, or keep fewer fields."
 STORED = "Give `store`, so that only a chunk is held at once (chunk={fit} would fit), or keep fewer fields."
-PATIENCE = 0.2  # seconds between looks at what the other processes have finished
+PATIENCE = 0.5  # seconds between looks at what the other processes have finished
 
 
 def sweep(
