@@ -267,3 +267,33 @@ def test_devices_change_no_bit(tmp_path):
         assert all(other.device.startswith(f"{k} x cpu") for k, other in zip((1, 2, 8), others, strict=True))
         for other in others:
             xarray.testing.assert_equal(other, first)
+
+
+MILLION = """
+import resource, sys
+import perfjax as pj
+
+axis = [k / 999 for k in range(1000)]
+chunk = int(sys.argv[2]) or None
+over = {"leave": axis, "recruit": axis}
+data = pj.sweep(pj.mean_field, pj.preset("mean-estimation"), over, store=sys.argv[1], chunk=chunk)
+assert data.error.shape == (1000, 1000, 51)
+float(data.error[500, 500].sum())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_a_million_cells_take_bounded_memory_and_chunks_change_no_bit(tmp_path):
+    peaks = {}
+    for chunk in (0, 1000, 4096, 999_999):
+        line = [sys.executable, "-c", MILLION, str(tmp_path / f"{chunk}.zarr"), str(chunk)]
+        done = subprocess.run(line, check=True, env=os.environ | ONE_CORE, capture_output=True, text=True, timeout=280)
+        peaks[chunk] = int(done.stdout) * 1024
+    assert max(peaks[0], peaks[1000], peaks[4096]) < 1e9, peaks
+    assert peaks[999_999] < 2.5e9, peaks  # all of it at once, as asked for
+    for name in ("population", "leak_probability", "error"):
+        first = opened(tmp_path / "0.zarr")[name].values
+        assert np.isfinite(first).all()
+        for chunk in (1000, 4096, 999_999):
+            np.testing.assert_array_equal(opened(tmp_path / f"{chunk}.zarr")[name].values, first)
