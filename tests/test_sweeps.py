@@ -134,6 +134,12 @@ def test_a_sweep_follows_the_scenarios_dtype():
     assert data.attrs["dtype"] == "float32"
 
 
+def test_a_schedule_of_noise_stays_as_it_is():
+    scenario = SMALL.replace(noise_scale=[1.0, 2.0, 3.0, 4.0])
+    data = pj.sweep(pj.mean_field, scenario, {"leave": LEAVE})
+    np.testing.assert_allclose(data.error[2], pj.mean_field(scenario.replace(leave=LEAVE[2])).error, rtol=1e-13)
+
+
 def test_provenance_says_what_ran():
     data = pj.sweep(functools.partial(pj.simulate_counts, trials=2), SMALL, OVER, key=jax.random.key(5))
     assert data.run == "perfjax.montecarlo.simulate_counts(trials=2)"
@@ -241,7 +247,7 @@ def test_a_finished_store_is_read_not_computed(tmp_path, monkeypatch):
 
 def test_a_result_goes_through_netcdf_and_zarr(tmp_path):
     data = pj.sweep(TUNE, SMALL, {"leave": LEAVE}, store=tmp_path / "s.zarr", chunk=3)
-    data.to_netcdf(tmp_path / "r.nc", engine="scipy", format="NETCDF3_64BIT")
+    data.to_netcdf(tmp_path / "r.nc", engine="scipy", format="NETCDF3_64BIT")  # the one engine that is always there
     again = xarray.open_dataset(tmp_path / "r.nc", engine="scipy")
     np.testing.assert_array_equal(again.noise, data.noise)
     np.testing.assert_array_equal(again.status, data.status)
@@ -255,10 +261,10 @@ def stopping(monkeypatch, after, how):
     """Let `how` happen in place of writing chunk number `after`."""
     write = _results.Store._write
 
-    def stop(self, chunk, values, seconds):
+    def stop(self, chunk, values, start):
         if chunk.number == after:
             how(self, chunk, values)
-        write(self, chunk, values, seconds)
+        write(self, chunk, values, start)
 
     monkeypatch.setattr(_results.Store, "_write", stop)
 
@@ -328,8 +334,8 @@ def test_no_permission_is_one_clear_line(tmp_path, monkeypatch):
 
 OTHERS = {
     "run": (r"`run` is perfjax.meanfield.mean_field there, .*final_error.* here", {"run": final_error}),
-    "axis": (r"`axis leave` is 7 values from 0.05 to 0.95 .* there, 2 values", {"over": OVER | {"leave": [0.1, 0.2]}}),
-    "axes": (r"`axis recruit` is .* there, absent here", {"over": {"leave": LEAVE}}),
+    "axis": (r"`axis_leave` is 7 values from 0.05 to 0.95 .* there, 2 values", {"over": OVER | {"leave": [0.1, 0.2]}}),
+    "axes": (r"`axis_recruit` is .* there, absent here", {"over": {"leave": LEAVE}}),
     "scenario": (r"`scenario` is population = 100.0 there, population = 90.0 here", {"population": 90}),
     "fields": (r"`fields` is .* here", {"fields": ["error"]}),
 }

@@ -67,6 +67,8 @@ def cells_that_fit(program: Program, memory: int, processes: int) -> int:
 
 def check_memory(program: Program, cells: int, what: str, remedy: str) -> None:
     """Raise a `MemoryError` if the results of so many cells can't fit in this machine's memory."""
+    if not hasattr(os, "sysconf"):  # Windows can't be asked
+        return
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if program.bytes + cells * program.cell_bytes > total:
         raise too_much(program, cells, what, remedy)

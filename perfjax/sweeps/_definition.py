@@ -23,7 +23,7 @@ def definition(run: Callable, template: Scenario, grid: Grid, program: Program, 
     """Everything that the numbers of a sweep depend on."""
     import perfjax  # here, for its version: it imports this module
 
-    axes = {f"axis {name}": _axis(values) for name, values in grid.axes.items()}
+    axes = {f"axis_{name}": _axis(values) for name, values in grid.axes.items()}
     fields = (f"{name}: {field.dtype}{list(field.shape)}" for name, field in program.fields.items())
     return {
         "run": _described(run),
@@ -41,7 +41,7 @@ def definition(run: Callable, template: Scenario, grid: Grid, program: Program, 
 
 def differences(there: dict[str, Any], here: dict[str, str]) -> list[str]:
     """What two definitions differ in, in words."""
-    names = dict.fromkeys([*here, *(name for name in there if name.startswith("axis "))])
+    names = dict.fromkeys([*here, *(name for name in there if name.startswith("axis_"))])
     return [
         f"`{name}` is {_short(there.get(name), here.get(name))} there, {_short(here.get(name), there.get(name))} here"
         for name in names

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import platform
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,10 +45,10 @@ class InMemory:
     def finished(self) -> np.ndarray:
         return self.seconds > 0
 
-    def write(self, chunk: Chunk, values: list[np.ndarray], seconds: float) -> None:
+    def write(self, chunk: Chunk, values: list[np.ndarray], start: float) -> None:
         for array, value in zip(self.arrays.values(), values, strict=True):
             array[chunk.region] = value
-        self.seconds[chunk.number] = seconds
+        self.seconds[chunk.number] = time.perf_counter() - start
 
     def dataset(self) -> "xarray.Dataset":
         fields = {
@@ -88,7 +90,7 @@ class Store:
 
     def _create(self, zarr, box):
         """Under another name first: of several processes that create the store, one gets its name, and it is whole."""
-        temporary = self.path.with_name(f".{self.path.name}.{os.uname().nodename}.{os.getpid()}")
+        temporary = self.path.with_name(f".{self.path.name}.{platform.node()}.{os.getpid()}")
         count = len(list(np.ndindex(*(-(-n // step) for n, step in zip(self.grid.shape, box, strict=True)))))
         try:
             group = zarr.create_group(temporary, attributes=self.about | {"box": list(box), "device": self.device})
@@ -99,9 +101,7 @@ class Store:
             group.create_array(
                 SECONDS, shape=(count,), chunks=(1,), dtype="f8", fill_value=0, dimension_names=("chunk",)
             )
-            with contextlib.suppress(OSError):
-                if not self.path.exists():
-                    os.rename(temporary, self.path)
+            _rename_unless_there(temporary, self.path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -119,14 +119,14 @@ class Store:
     def finished(self) -> np.ndarray:
         return self.group[SECONDS][:] > 0
 
-    def write(self, chunk: Chunk, values: list[np.ndarray], seconds: float) -> None:
+    def write(self, chunk: Chunk, values: list[np.ndarray], start: float) -> None:
         with _told(self.path, " Finished chunks are safe there: run the same sweep again to go on."):
-            self._write(chunk, values, seconds)
+            self._write(chunk, values, start)
 
-    def _write(self, chunk, values, seconds):
+    def _write(self, chunk, values, start):
         for name, value in zip(self.names.values(), values, strict=True):
             self.group[name][chunk.region] = value
-        self.group[SECONDS][chunk.number] = seconds
+        self.group[SECONDS][chunk.number] = time.perf_counter() - start
 
     def dataset(self) -> "xarray.Dataset":
         import xarray
@@ -141,6 +141,14 @@ def _finished(data, grid, seconds):
     coordinates = {name: (field.dims, field.values, field.attributes) for name, field in grid.coordinates().items()}
     releases = {"release": np.arange(data.sizes["release"])} if "release" in data.sizes else {}
     return data.assign_coords(coordinates | releases).assign_attrs(wall_seconds=seconds)
+
+
+def _rename_unless_there(temporary: Path, path: Path) -> None:
+    try:
+        os.rename(temporary, path)
+    except OSError:
+        if not path.exists():
+            raise
 
 
 def _zarr():

@@ -131,8 +131,7 @@ def _compute(program: Program, chunks: list[Chunk], results: InMemory | Store, p
             if before[chunk.number]:
                 continue
             start = time.perf_counter()
-            values = _computed(program, chunk)
-            results.write(chunk, values, time.perf_counter() - start)
+            results.write(chunk, _computed(program, chunk), start)
             done += chunk.count
             report(done)
             if asked.is_set():
