@@ -187,14 +187,17 @@ def test_the_default_chunk_fits_the_budget_and_makes_sixteen():
     assert programmed(10**6, 2_000_000) == 992  # 10 kB for the program and 2 kB for a cell, in whole calls of 8
     assert programmed(1280, 2_000_000) == 80
     assert programmed(3, 2_000_000) == 8
-    with pytest.raises(ValueError, match=r"`memory` must hold the 8 cells of one call, which take 26 kB, but is 20 kB"):
+    assert programmed(10**8, None) == (2**30 - 10_000) // 2000 // 8 * 8
+    assert programmed(10**8, None, cell=10**9) == 8  # one call, whatever it takes
+    with pytest.raises(ValueError, match=r"`memory` must hold one call, of 8 cells and 26 kB, but is 20 kB"):
         programmed(10**6, 20_000)
 
 
-def test_a_heavy_run_gets_smaller_blocks(monkeypatch):
-    monkeypatch.setattr(_program, "BLOCK_BYTES", 2000)
+@pytest.mark.parametrize(("most", "blocks"), [(8000, ("2", "4")), (1, ("1",))])
+def test_a_heavy_run_gets_smaller_blocks(monkeypatch, most, blocks):
+    monkeypatch.setattr(_program, "BLOCK_BYTES", most)
     data = pj.sweep(pj.mean_field, SMALL, OVER)
-    assert int(data.block) in (1, 2, 4)
+    assert data.block in blocks
     np.testing.assert_allclose(data.error[3, 2], pj.mean_field(SMALL.replace(leave=0.5, recruit=0.5)).error, rtol=1e-13)
 
 
@@ -489,7 +492,7 @@ BAD = {
     "empty devices": (r"Argument `devices` must name at least one device", {"devices": []}),
     "many devices": (r"Argument `devices` must be at most \d+, the number of local devices", {"devices": 99}),
     "chunk": (r"Argument `chunk` must be an integer of at least 1, but is 0", {"chunk": 0}),
-    "memory": (r"Argument `memory` must hold the 8 cells of one call", {"memory": 10}),
+    "memory": (r"Argument `memory` must hold one call, of 8 cells and ", {"memory": 10}),
     "no trials": (r"Argument `trials` goes with a run that has trials, which mean_field has not", {"trials": 3}),
     "no key": (r"Argument `key` must be given: simulate_counts samples", {"run": pj.simulate_counts, "trials": 3}),
     "a key too many": (r"`key` goes with a run that takes one, which mean_field does not", {"key": jax.random.key(0)}),

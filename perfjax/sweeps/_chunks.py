@@ -10,6 +10,7 @@ from perfjax.sweeps._program import Program
 
 __all__ = ["Chunk", "cells_that_fit", "check_memory", "chunk_shape", "chunks_of", "shown_bytes", "too_much"]
 
+MEMORY = 2**30  # bytes that a chunk may take by default
 LEAST_CHUNKS = 16  # by default: progress, and something to resume from
 
 
@@ -48,18 +49,15 @@ def chunks_of(shape: tuple[int, ...], box: tuple[int, ...]) -> list[Chunk]:
     return chunks
 
 
-def cells_that_fit(program: Program, memory: int, processes: int) -> int:
+def cells_that_fit(program: Program, memory: int | None, processes: int) -> int:
     """The chunk for a budget of `memory` bytes: whole calls, and several chunks for each process."""
-    memory = _check.as_count(memory, "memory", low=1)
-    # Results are held twice while they are written.
-    fit = (memory - program.bytes) // (2 * program.cell_bytes)
-    if fit < program.lanes:
-        needed = program.bytes + 2 * program.cell_bytes * program.lanes
-        raise _check.fail(
-            "memory",
-            f"hold the {program.lanes} cells of one call, which take {shown_bytes(needed)}",
-            shown_bytes(memory),
-        )
+    each = 2 * program.cell_bytes  # results are held twice while they are written
+    needed = program.bytes + each * program.lanes
+    memory = max(MEMORY, needed) if memory is None else _check.as_count(memory, "memory", low=1)
+    if memory < needed:
+        requirement = f"hold one call, of {program.lanes} cells and {shown_bytes(needed)}"
+        raise _check.fail("memory", requirement, shown_bytes(memory))
+    fit = (memory - program.bytes) // each
     several = math.ceil(program.grid.size / (LEAST_CHUNKS * processes))
     calls = min(fit // program.lanes, math.ceil(several / program.lanes))
     return calls * program.lanes

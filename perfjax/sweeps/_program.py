@@ -137,7 +137,7 @@ def compiled_program(
     block = min(BLOCK.get(devices[0].platform, LARGE_BLOCK), 1 << (grid.size - 1).bit_length())
     sharding, compiled, size = _compiled(one, cell, arguments, block, devices)
     if size > BLOCK_BYTES and block > 1:
-        block = max(1, 1 << (BLOCK_BYTES * block // size).bit_length() - 1)
+        block = 1 << max(BLOCK_BYTES * block // size, 1).bit_length() - 1  # a power of two
         sharding, compiled, size = _compiled(one, cell, arguments, block, devices)
     lanes, total = block * len(devices), size * len(devices)
     return Program(layouts, block, lanes, total, grid, arguments, sharding, compiled)

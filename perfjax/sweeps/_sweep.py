@@ -23,7 +23,6 @@ from perfjax.sweeps._results import InMemory, Store
 
 __all__ = ["sweep"]
 
-MEMORY = 2**28  # bytes that a chunk may take by default
 SMALLER = "Give a smaller chunk, such as chunk={fit}, or keep fewer fields."
 STORED = "Give `store`, so that only a chunk is held at once (chunk={fit} would fit), or keep fewer fields."
 PATIENCE = 0.5  # seconds between looks at what the other processes have finished
@@ -41,7 +40,7 @@ def sweep(
     store: str | os.PathLike | None = None,
     devices: int | Sequence[jax.Device] | None = None,
     chunk: int | None = None,
-    memory: int = MEMORY,
+    memory: int | None = None,
     progress: bool = False,
 ) -> "xarray.Dataset":
     """Run something for every cell of a named grid, on all devices, a chunk at a time.
@@ -70,7 +69,8 @@ def sweep(
         devices: how many local devices, or which; all by default.
         chunk: most cells computed and stored at once, by default what fits in `memory` and makes 16 chunks for each
             process. An existing store keeps its own.
-        memory: bytes that a chunk may take, program and results.
+        memory: bytes that a chunk may take, program and results; by default 1 GiB, or more if one
+            call of the program takes more.
         progress: show cells done, cells per second and time left on stderr.
 
     Returns:
