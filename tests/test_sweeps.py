@@ -210,9 +210,10 @@ def test_out_of_memory_names_cells_bytes_and_a_chunk_that_fits(tmp_path):
     words = r"100000 cells of the whole sweep take 800 GB. Give `store`.*chunk=16 would fit"
     with pytest.raises(MemoryError, match=words):
         pj.sweep(large, SMALL, many)
-    words = r"100000 cells of one chunk take 800 GB. Give a smaller chunk, such as chunk=16,"
+    words = r"100000 cells of one chunk take 800 GB. Give a smaller chunk, such as chunk=16 "
     with pytest.raises(MemoryError, match=words):
         pj.sweep(large, SMALL, many, store=tmp_path / "s.zarr", chunk=10**5)
+    assert not list(tmp_path.iterdir())  # or a smaller chunk would find the store of the large one
 
 
 def test_out_of_memory_while_it_runs_is_told_alike(monkeypatch):

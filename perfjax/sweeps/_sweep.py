@@ -1,6 +1,7 @@
 """`sweep`: one run for every cell of a grid of scenarios."""
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -23,7 +24,7 @@ from perfjax.sweeps._results import InMemory, Store
 
 __all__ = ["sweep"]
 
-SMALLER = "Give a smaller chunk, such as chunk={fit}, or keep fewer fields."
+SMALLER = "Give a smaller chunk, such as chunk={fit} (in a new store, if one is begun), or keep fewer fields."
 STORED = "Give `store`, so that only a chunk is held at once (chunk={fit} would fit), or keep fewer fields."
 PATIENCE = 0.5  # seconds between looks at what the other processes have finished
 
@@ -113,9 +114,10 @@ def sweep(
         chunks = chunks_of(grid.shape, box)
         results = InMemory(program, grid, about | {"device": device}, chunks)
     else:
+        check_memory(program, math.prod(box), "one chunk", SMALLER)
         results = Store(store, program, grid, about, device)
         chunks = chunks_of(grid.shape, results.open(box))
-        check_memory(program, chunks[0].count, "one chunk", SMALLER)
+        check_memory(program, chunks[0].count, "one chunk", SMALLER)  # the store may have larger ones
     _compute(program, chunks, results, progress)
     return results.dataset()
 
