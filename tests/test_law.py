@@ -1,5 +1,6 @@
 """The law of the population: exact where it can be, within its stated error elsewhere, and what it refuses."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +35,7 @@ def test_one_release_has_the_exact_expected_population():
 @pytest.mark.parametrize(("cap", "size"), [(300.0, 320), pytest.param(20_000.0, 1280, marks=pytest.mark.slow)])
 def test_a_row_holds_all_of_its_mass_however_dense_the_nodes(cap, size):
     scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.9, recruit=0.9, population=140.0, rounds=1, cap=cap)
-    law = law_of(scenario, size)
+    law = eqx.filter_jit(law_of)(scenario, size)
     runs = pj.simulate_counts(scenario, key=jax.random.key(0), trials=20_000)
     last = np.asarray(runs.population[:, -1])
     assert abs(law.mean[-1] - last.mean()) < 4 * last.std() / np.sqrt(last.size)
