@@ -40,17 +40,11 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_blocks():
-    """Most of these populations fill a fraction of a block, and the rest of it costs as much."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_users, "BLOCK_USERS", 256)
-        yield
-    jax.clear_caches()
-
-
 def last_of_users(scenario, seed):
-    users = pj.simulate_users(scenario.astype("float32"), key=jax.random.key(seed), trials=RUNS)
+    with pytest.MonkeyPatch.context() as patch:
+        if scenario.population < 500:  # which would fill a fraction of a block, and the rest of it costs as much
+            patch.setattr(_users, "BLOCK_USERS", 256)
+        users = pj.simulate_users(scenario.astype("float32"), key=jax.random.key(seed), trials=RUNS)
     return np.asarray(users.population[:, RELEASE], float)
 
 
@@ -194,3 +188,94 @@ def test_the_derivative_by_floor_and_cap_is_its_central_difference():
     names, at = ("floor", "cap", "population", "leave"), (2.4, 39.7, 20.3, 0.5)
     for name, found, difference in derivatives(gaussian(dim=4, rounds=4, recruit=0.6), names, at, 1, cap=40):
         assert abs(found / difference - 1) < 1e-5, name
+
+
+def test_the_derivative_by_a_whole_population_is_the_step_to_the_next():
+    """Every small whole number is a node, where the law is a line to the next one."""
+    base = gaussian(dim=4, rounds=1, population=20.0, cap=40.0)
+
+    @jax.jit
+    def error(population):
+        return jnp.sum(law_of(base.replace(population=population), 1, 40).expected_error)
+
+    at = jnp.asarray(20.0)
+    _, found = jax.jvp(lambda n: error(n) - base.mechanism.error(n), (at,), (jnp.ones_like(at),))
+    step = error(at + 1) - base.mechanism.error(at + 1) - error(at) + base.mechanism.error(at)
+    assert abs(found / step - 1) < 1e-9
+
+
+LEAVES = ("leave", "recruit", "threshold", "noise_scale", "population")
+POINTS = [
+    (0.3, 0.6, 0.02, 2.0, 300.5),
+    (0.45, 0.11, 0.02, 3.5, 1000.5),
+    (0.7, 0.3, 0.2, 0.5, 2000.5),
+    (0.2, 0.2, 0.05, 2.0, 60.5),
+    (0.45, 0.3, 0.02, 2.0, 100.5),
+    (0.6, 0.3, 0.02, 2.0, 100.5),  # down to 4 users in one run of a hundred
+]
+
+
+@pytest.fixture(scope="module")
+def slopes():
+    base = gaussian(dim=12, rounds=10)
+
+    def of(objective):
+        def value(x, key=None):
+            return objective.evaluate(base.replace(**dict(zip(LEAVES, x, strict=True))), key).log_value
+
+        return jax.jit(jax.value_and_grad(value))
+
+    law, counts = of(pj.CumulativeError(solver="law")), of(pj.CumulativeError(solver="counts", trials=2000))
+
+    def both(point):
+        log_value, slope = law(point)
+        sampled = [counts(point, jax.random.key(seed)) for seed in range(12)]
+        return slope * jnp.exp(log_value), np.array([slope * jnp.exp(log_value) for log_value, slope in sampled])
+
+    return both
+
+
+@pytest.mark.parametrize("point", POINTS, ids=str)
+def test_sampled_derivatives_are_those_of_the_law(point, slopes):
+    expected, found = slopes(jnp.asarray(point))
+    standard_error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+    assert np.all(standard_error < 0.01 * np.abs(expected))
+    bias = np.abs(found.mean(axis=0) - expected)
+    assert np.all(bias < np.maximum(0.02 * np.abs(expected), 3 * standard_error)), dict(
+        zip(LEAVES, found.mean(axis=0) / expected - 1, strict=True)
+    )
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_the_realised_error_of_bits_has_the_derivative_of_the_expected_one(clip):
+    base = response(rounds=1, population=30.0, clip_estimate=clip)
+
+    def errors(epsilon):
+        paths = runs(base.replace(epsilon=epsilon), jax.random.key(0), 4000)
+        return paths.error[:, 0], paths.expected_error[:, 0]
+
+    one = jnp.ones(())
+    _, (realised, expected) = jax.jit(lambda: jax.jvp(errors, (one,), (one,)))()
+    standard_error = jnp.std(realised) / np.sqrt(realised.size)
+    assert standard_error < 0.04 * abs(expected[0])
+    assert abs(jnp.mean(realised) - expected[0]) < 4 * standard_error
+
+
+# A billion users.
+
+
+def test_a_billion_users_in_either_precision():
+    """Rounding moves no run by more than 1e-4 of what chance moves it, and the law has the mean of the runs."""
+    scenario = gaussian(0.001, dim=12, population=1e9, rounds=3, cap=1e10)
+    single, double = (
+        np.asarray(pj.simulate_counts(scenario.astype(dtype), key=jax.random.key(0), trials=4000).population, float)
+        for dtype in ("float32", "float64")
+    )
+    rounding, chance = np.abs(single / double - 1).max(axis=0), double.std(axis=0) / double.mean(axis=0)
+    assert np.all(rounding[1:] < 1e-4 * chance[1:])
+    assert np.all(rounding[1:] < 1e-6)
+    for dtype in ("float32", "float64"):
+        law = pj.population_law(scenario.astype(dtype))
+        assert all(np.all(np.isfinite(x)) for x in (law.probability, law.mean, law.std, law.expected_error))
+        mean = np.asarray(law.mean, float) / double.mean(axis=0)
+        assert np.all(np.abs(mean - 1)[1:] < 4 * chance[1:] / np.sqrt(4000))
