@@ -44,8 +44,10 @@ def simulate_counts(
 
     Returns:
         `Trajectory` with a leading axis of trials: population; realised share of leaked users; realised squared error;
-        and `expected_error`, the error's expectation given the population. Differentiable (but for the realised error
-        of randomized response): a count's derivative is that of its quantile, at most a few percent biased.
+        and `expected_error`, the error's expectation given the population. Differentiable: a count's derivative is that
+        of its quantile. Its bias is below 1 % while nearly all runs keep some 10 users or more. Where runs collapse it
+        is as large as half of the derivative and more, since a run at the floor does not see that one more user would
+        have kept it from there: differentiate `population_law` instead.
 
     Raises:
         ValueError: if the scenario is out of reach at the count level, naming `simulate_users`; on bad input.
