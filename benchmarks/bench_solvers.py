@@ -29,8 +29,22 @@ TRIALS, ROUNDS = 20_000, 50
 CELLS = np.linspace(0.01, 0.99, 30)
 
 
-def numpy_release(rng, n, dtype):
-    """Algorithm 1, one round, all users at once, without the cancelling difference of squares."""
+def plain_release(rng, n, dtype):
+    """Algorithm 1, one round, as it is written: both densities of every user, all users at once."""
+    z = rng.standard_normal((n, DIM), dtype=dtype)
+    z *= np.minimum(1, dtype(10) / np.linalg.norm(z, axis=1, keepdims=True))
+    mean, variance = z.mean(axis=0), dtype(NOISE**2 / n)
+    release = mean + rng.standard_normal(DIM, dtype=dtype) * np.sqrt(variance)
+    without = (n * mean - z) / dtype(n - 1)
+    log_with = -np.sum((release - mean) ** 2) / (2 * variance)
+    log_without = -np.sum((release - without) ** 2, axis=1) / (2 * variance)
+    leaked = log_with - log_without > dtype(THRESHOLD)
+    left, recruited = rng.random(n, dtype=dtype) < LEAVE, rng.random(n, dtype=dtype) < RECRUIT
+    return n - np.sum(leaked & left) + np.sum(~leaked & recruited), np.sum(release**2)
+
+
+def swift_release(rng, n, dtype):
+    """The same without the difference of squares, and without copies: what an expert would write."""
     z = rng.standard_normal((n, DIM), dtype=dtype)
     norm = np.sqrt(np.einsum("ij,ij->i", z, z))
     z *= np.minimum(1, dtype(10) / norm)[:, None]
@@ -45,12 +59,12 @@ def numpy_release(rng, n, dtype):
     return n - left + np.count_nonzero(~leaked & (rng.random(n, dtype=dtype) < RECRUIT)), error
 
 
-def numpy_run(dtype, n, releases=200):
+def numpy_run(release, dtype, n, releases=200):
     rng = np.random.default_rng(0)
 
     def run():
         for _ in range(releases):
-            numpy_release(rng, n, np.dtype(dtype).type)
+            release(rng, n, np.dtype(dtype).type)
 
     return run, releases
 
@@ -79,7 +93,7 @@ def user_run(dtype, n, releases=10):
 
 def turns(runs, repeats):
     """Least wall and processor seconds per release of each."""
-    best = {name: (math.inf, math.inf) for name in runs}
+    best = dict.fromkeys(runs, (math.inf, math.inf))
     for run, _ in runs.values():
         run()
     for _ in range(repeats):
@@ -92,7 +106,8 @@ def turns(runs, repeats):
 
 
 def per_release(dtype, repeats):
-    runs = {"NumPy n=1000": numpy_run(dtype, 1000), "NumPy n=20000": numpy_run(dtype, 20_000, 10)}
+    runs = {"plain NumPy n=1000": numpy_run(plain_release, dtype, 1000)}
+    runs |= {f"swift NumPy n={n}": numpy_run(swift_release, dtype, n, 200_000 // n) for n in (1000, 20_000)}
     runs["users n=20000"] = user_run(dtype, 20_000.0)
     runs |= {f"counts n={n:.0e}": count_run(dtype, n) for n in COUNTS}
     best = turns(runs, repeats)
@@ -100,10 +115,12 @@ def per_release(dtype, repeats):
     for name, (wall, processor) in best.items():
         yield f"{dtype} {name}: us per release", 1e6 * wall, ""
         yield f"{dtype} {name}: us of processor per release", 1e6 * processor, ""
-    yield f"{dtype}: NumPy over counts, n = 1000", best["NumPy n=1000"][0] / counts[1][0], ">= 1000"
-    yield f"{dtype}: the same in processor time", best["NumPy n=1000"][1] / counts[1][1], ""
+    for kind, aim in (("plain", ">= 1000"), ("swift", "")):
+        ratio = np.divide(best[f"{kind} NumPy n=1000"], counts[1])
+        yield f"{dtype}: {kind} NumPy over counts, n = 1000", ratio[0], aim
+        yield f"{dtype}: the same in processor time", ratio[1], ""
     yield f"{dtype}: dearest over cheapest n", max(c[1] for c in counts) / min(c[1] for c in counts), "<= 1.5"
-    yield f"{dtype}: users over NumPy, n = 20000", best["users n=20000"][1] / best["NumPy n=20000"][1], "<= 1.25"
+    yield f"{dtype}: users over NumPy, n = 20000", best["users n=20000"][1] / best["swift NumPy n=20000"][1], "<= 1.25"
 
 
 def of_law(repeats):

@@ -109,3 +109,15 @@ def test_bad_input_is_one_clear_line(decline):
         pj.population_law(decline, noise=[1.0, 2.0])
     with pytest.raises(ValueError, match=r"`p` must lie in \[0, 1\], but is 2"):
         pj.population_law(decline).quantile(2.0)
+
+
+@pytest.mark.parametrize(("floor", "cap"), [(25.0, 400.0), (60.0, 400.0), (5.0, 30.0)])
+def test_a_run_leaves_floor_and_cap_as_it_would_any_population(floor, cap):
+    scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.8, recruit=0.5, population=28.0, rounds=6, floor=floor)
+    scenario = scenario.replace(cap=cap, recruiters="everyone", recruit=0.35 if cap < 100 else 0.5)
+    law = eqx.filter_jit(law_of)(scenario)  # without the whole-number nodes of a small cap
+    last = np.asarray(pj.simulate_counts(scenario, key=jax.random.key(0), trials=20_000).population[:, -1])
+    for found, sample in ((law.mean[-1], last), (law.std[-1] ** 2, (last - last.mean()) ** 2)):
+        deviation = sample.std() / np.sqrt(last.size)
+        assert abs(found - sample.mean()) < 4 * deviation
+        assert deviation < 0.03 * sample.mean()

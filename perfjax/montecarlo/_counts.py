@@ -20,6 +20,7 @@ from perfjax.trajectory import Trajectory
 
 __all__ = ["simulate_counts"]
 
+AT_ONCE = 2**14  # runs: a bound on memory, for a release can need a table for each
 WORDS = 6  # random 32-bit words of a release
 
 
@@ -78,7 +79,11 @@ def runs(scenario: Scenario, key: Key[Array, ""], trials: int, *, first_trial: I
     """`simulate_counts` of checked arguments, to be traced by other code."""
     trial = first_trial + jnp.arange(trials, dtype=jnp.int32)
     keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(trial)
-    fields = jax.vmap(lambda one: _run(scenario, one))(keys)
+
+    def one(key):
+        return _run(scenario, key)
+
+    fields = jax.vmap(one)(keys) if trials <= AT_ONCE else jax.lax.map(one, keys, batch_size=AT_ONCE)
     return Trajectory(**fields, scenario=scenario)
 
 
