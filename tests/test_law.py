@@ -1,10 +1,13 @@
 """The law of the population: exact where it can be, within its stated error elsewhere, and what it refuses."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from assertions import finite
 from scenarios import gaussian
 
 import perfjax as pj
@@ -93,6 +96,30 @@ def test_quantiles_bracket_the_mean(decline):
     assert low[0] == high[0] == decline.population
     assert np.all(low <= law.mean + 1e-9)
     assert np.all(law.mean <= high + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_finite_with_its_gradient_at_every_edge(dtype):
+    def summed(scenario):
+        law = law_of(scenario, 160)
+        return jnp.sum(law.expected_error), (law.mean[-1], law.std[-1], law.collapse_probability[-1])
+
+    solve = eqx.filter_jit(eqx.filter_value_and_grad(summed, has_aux=True))
+    for n, noise, q, r in itertools.product((1.0, 2.0, 3.0, 1000.0, 1e9), (0.0, 1e-6, 1.0, 1e6), (0, 0.3, 1), (0, 1)):
+        scenario = gaussian(noise, dim=12, leave=q, recruit=r, population=n, rounds=3, cap=1e10).astype(dtype)
+        finite(solve(scenario))
+
+
+@pytest.mark.slow
+def test_float32_agrees(decline):
+    for scenario in (decline, gaussian(2.0, dim=12, population=1000.0, cap=20_000.0)):
+        single, double = (pj.population_law(scenario.astype(dtype)) for dtype in ("float32", "float64"))
+        assert single.mean.dtype == jnp.float32
+        np.testing.assert_allclose(single.mean, double.mean, rtol=1e-4)
+        np.testing.assert_allclose(single.std, double.std, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(single.expected_error, double.expected_error, rtol=1e-3)
+        np.testing.assert_allclose(single.collapse_probability, double.collapse_probability, atol=1e-5)
 
 
 def test_out_of_reach_is_an_error_that_names_the_way_out():
