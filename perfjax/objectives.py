@@ -99,7 +99,8 @@ class CumulativeError(AbstractObjective):
         first_release: 1 by default, as the paper's Lemma 9 sums; its simulations start at 0.
         last_release: T by default.
         solver: "mean-field", the error along the expected path; "law", its expectation over the law of the population;
-            "counts", its mean over simulated runs, with a gradient that is slightly biased (see `simulate_counts`).
+            "counts", its mean over simulated runs, with a gradient that is wrong where runs collapse (see
+            `simulate_counts`).
         trials: simulated runs, for "counts" only.
         collapsed: how a run counts from the first release on that max(floor, 1) users or fewer make. "floor": with the
             error of the users at the floor (default). "penalty": with `penalty` for each such release. "survived":

@@ -1,9 +1,13 @@
 """The law of the population: exact where it can be, within its stated error elsewhere, and what it refuses."""
 
+import itertools
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from assertions import finite
 from scenarios import gaussian
 
 import perfjax as pj
@@ -34,7 +38,7 @@ def test_one_release_has_the_exact_expected_population():
 @pytest.mark.parametrize(("cap", "size"), [(300.0, 320), pytest.param(20_000.0, 1280, marks=pytest.mark.slow)])
 def test_a_row_holds_all_of_its_mass_however_dense_the_nodes(cap, size):
     scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.9, recruit=0.9, population=140.0, rounds=1, cap=cap)
-    law = law_of(scenario, size)
+    law = eqx.filter_jit(law_of)(scenario, size)
     runs = pj.simulate_counts(scenario, key=jax.random.key(0), trials=20_000)
     last = np.asarray(runs.population[:, -1])
     assert abs(law.mean[-1] - last.mean()) < 4 * last.std() / np.sqrt(last.size)
@@ -94,6 +98,30 @@ def test_quantiles_bracket_the_mean(decline):
     assert np.all(law.mean <= high + 1e-9)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_finite_with_its_gradient_at_every_edge(dtype):
+    def summed(scenario):
+        law = law_of(scenario, 160)
+        return jnp.sum(law.expected_error), (law.mean[-1], law.std[-1], law.collapse_probability[-1])
+
+    solve = eqx.filter_jit(eqx.filter_value_and_grad(summed, has_aux=True))
+    for n, noise, q, r in itertools.product((1.0, 2.0, 3.0, 1000.0, 1e9), (0.0, 1e-6, 1.0, 1e6), (0, 0.3, 1), (0, 1)):
+        scenario = gaussian(noise, dim=12, leave=q, recruit=r, population=n, rounds=3, cap=1e10).astype(dtype)
+        finite(solve(scenario))
+
+
+@pytest.mark.slow
+def test_float32_agrees(decline):
+    for scenario in (decline, gaussian(2.0, dim=12, population=1000.0, cap=20_000.0)):
+        single, double = (pj.population_law(scenario.astype(dtype)) for dtype in ("float32", "float64"))
+        assert single.mean.dtype == jnp.float32
+        np.testing.assert_allclose(single.mean, double.mean, rtol=1e-4)
+        np.testing.assert_allclose(single.std, double.std, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(single.expected_error, double.expected_error, rtol=1e-3)
+        np.testing.assert_allclose(single.collapse_probability, double.collapse_probability, atol=1e-5)
+
+
 def test_out_of_reach_is_an_error_that_names_the_way_out():
     for scenario in (gaussian(clip_radius=2.0), gaussian(covariance=np.arange(1.0, 11))):
         for solve in (pj.population_law, lambda s: pj.simulate_counts(s, key=jax.random.key(0), trials=2)):
@@ -108,3 +136,15 @@ def test_bad_input_is_one_clear_line(decline):
         pj.population_law(decline, noise=[1.0, 2.0])
     with pytest.raises(ValueError, match=r"`p` must lie in \[0, 1\], but is 2"):
         pj.population_law(decline).quantile(2.0)
+
+
+@pytest.mark.parametrize(("floor", "cap"), [(25.0, 400.0), (60.0, 400.0), (5.0, 30.0)])
+def test_a_run_leaves_floor_and_cap_as_it_would_any_population(floor, cap):
+    scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.8, recruit=0.5, population=28.0, rounds=6, floor=floor)
+    scenario = scenario.replace(cap=cap, recruiters="everyone", recruit=0.35 if cap < 100 else 0.5)
+    law = eqx.filter_jit(law_of)(scenario)  # without the whole-number nodes of a small cap
+    last = np.asarray(pj.simulate_counts(scenario, key=jax.random.key(0), trials=20_000).population[:, -1])
+    for found, sample in ((law.mean[-1], last), (law.std[-1] ** 2, (last - last.mean()) ** 2)):
+        deviation = sample.std() / np.sqrt(last.size)
+        assert abs(found - sample.mean()) < 4 * deviation
+        assert deviation < 0.03 * sample.mean()

@@ -78,6 +78,20 @@ def test_they_are_undefined_where_the_best_noise_jumps():
     assert "about to jump" in pj.sensitivities(tie).reason
 
 
+def test_they_are_undefined_where_no_privacy_is_as_good():
+    """With more and more users leaving, the best budget of randomized response jumps from 0.46 to infinity."""
+
+    def gain(leave):
+        optimum = pj.tune(response(leave=leave, recruit=0.3))
+        assert int(optimum.status) == Status.INTERIOR
+        return float(optimum.log_value_without_privacy - optimum.log_value)
+
+    leave = scipy.optimize.brentq(lambda q: gain(q) - 5e-5, 0.24, 0.242417, xtol=1e-7)
+    tie = pj.tune(response(leave=leave, recruit=0.3))
+    assert tie.noise < 1
+    assert pj.sensitivities(tie).reason == "no privacy is as good"
+
+
 def test_a_batch_is_refused():
     batch = jax.vmap(lambda q: pj.tune(gaussian(leave=q), BOUND))(jnp.array([0.3, 0.4]))
     message = "Argument `optimum` must be a single result, but is a batch of shape (2,)."

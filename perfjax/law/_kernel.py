@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from perfjax._normal import density_and_tail
 from perfjax.law._nodes import SMALL, Grid, on_nodes
+from perfjax.law._normal import density_and_tail
 from perfjax.leakage import GivenNoise, given_noise, shared_dimensions, shared_rule
 from perfjax.scenario import Scenario
 

@@ -56,7 +56,8 @@ def on_nodes(nodes: Float[Array, " nodes"], place: Float[Array, "..."]) -> Float
     left = jnp.clip(jnp.where(place <= nodes[0], at_floor, above), 0, nodes.size - 2)
     gap = nodes[left + 1] - nodes[left]
     share = jnp.where(gap > 0, (place - nodes[left]) / jnp.where(gap > 0, gap, 1), 0)
-    share = jnp.clip(share, 0, 1)[..., None]
+    # Not jnp.clip: at a tie, which every node is, it has half a derivative, that of neither side.
+    share = jnp.where(share < 0, 0, jnp.where(share > 1, 1, share))[..., None]
     column = jnp.arange(nodes.size, dtype=left.dtype)
     return jnp.where(column == left[..., None], 1 - share, 0) + jnp.where(column == left[..., None] + 1, share, 0)
 

@@ -6,6 +6,7 @@ records' residuals from their mean sum to zero. Randomized response shares nothi
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,7 +16,6 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
-from perfjax._normal import density_and_tail
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove, across
 from perfjax.leakage._pairs import AbstractLeakage, guarded
 from perfjax.leakage._true_bit import TrueBitKept
@@ -115,11 +115,18 @@ def _gaussian_mean(mechanism, leakage, population, noise, shared) -> GivenNoise:
     rest, weight = across(limit, mechanism.dim)
     root = jnp.sqrt(jnp.maximum(limit - rest, jnp.finfo(limit.dtype).tiny))
     high, low = (level - rest) / (shift + root), -(shift + root)
-    (high_density, high_tail), (low_density, low_tail) = density_and_tail(high), density_and_tail(low)
-    kept = jnp.maximum(weight @ (jnp.where(high > 0, 1 - high_tail, high_tail) - low_tail), 0)
-    pull = weight @ (high_density - low_density)
+    kept = jnp.maximum(weight @ (_below(high) - _below(low)), 0)
+    pull = weight @ (_density(high) - _density(low))
     # With two users the residuals are opposite: both are leaked unless the worse placed one, at -|a|, is kept.
-    worse = weight @ jnp.where(high > 0, 1 - 2 * high_tail, 0)
+    worse = weight @ jnp.where(high > 0, 2 * _below(high) - 1, 0)
     leaked = 1 - kept
     both = jnp.clip(1 - 2 * kept + jnp.maximum(worse, 0), 0, 1)
     return GivenNoise(leaked, kept, jnp.maximum(leaked * kept - pull**2, 0), both)
+
+
+def _below(x):
+    return jax.lax.erfc(jnp.clip(x, -40, 40) * -math.sqrt(0.5)) / 2
+
+
+def _density(x):
+    return jnp.exp(-(jnp.clip(x, -40, 40) ** 2) / 2) * (1 / math.sqrt(2 * math.pi))

@@ -20,6 +20,7 @@ from perfjax.trajectory import Trajectory
 
 __all__ = ["simulate_counts"]
 
+AT_ONCE = 2**14  # runs: a bound on memory, for a release can need a table for each
 WORDS = 6  # random 32-bit words of a release
 
 
@@ -44,8 +45,10 @@ def simulate_counts(
 
     Returns:
         `Trajectory` with a leading axis of trials: population; realised share of leaked users; realised squared error;
-        and `expected_error`, the error's expectation given the population. Differentiable (but for the realised error
-        of randomized response): a count's derivative is that of its quantile, at most a few percent biased.
+        and `expected_error`, the error's expectation given the population. Differentiable: a count's derivative is that
+        of its quantile. Its bias is below 1 % while nearly all runs keep some 10 users or more. Where runs collapse it
+        is as large as half of the derivative and more, since a run at the floor does not see that one more user would
+        have kept it from there: differentiate `population_law` instead.
 
     Raises:
         ValueError: if the scenario is out of reach at the count level, naming `simulate_users`; on bad input.
@@ -76,7 +79,11 @@ def runs(scenario: Scenario, key: Key[Array, ""], trials: int, *, first_trial: I
     """`simulate_counts` of checked arguments, to be traced by other code."""
     trial = first_trial + jnp.arange(trials, dtype=jnp.int32)
     keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(trial)
-    fields = jax.vmap(lambda one: _run(scenario, one))(keys)
+
+    def one(key):
+        return _run(scenario, key)
+
+    fields = jax.vmap(one)(keys) if trials <= AT_ONCE else jax.lax.map(one, keys, batch_size=AT_ONCE)
     return Trajectory(**fields, scenario=scenario)
 
 

@@ -42,8 +42,8 @@ def tune(
         scenario: the scenario; its own noise plays no role.
         objective: what to minimise, `CumulativeError()` by default.
         constraint: None; "growth": C(x_0, n_0) >= 1, the population does not shrink at release 0; "theorem-2":
-            gamma >= gamma_c, which is sufficient for that, for a clipped Gaussian mean only. With a constraint, the
-            search stays in the feasible interval around the best feasible point of the scan.
+            gamma >= gamma_c, for a clipped Gaussian mean only, and sufficient for that with outside="shared". With a
+            constraint, the search stays in the feasible interval around the best feasible point of the scan.
         bounds: least and greatest noise searched; the mechanism's by default (gamma: [1e-3, 1e3], epsilon: [1e-3, 30]).
         key: randomness, for an objective that samples.
         throw: raise a `ValueError` instead of returning a result that is infeasible or not converged.
@@ -103,27 +103,28 @@ class _Basin(NamedTuple):
     gradient: Float[Array, ""]
     low: Float[Array, ""]
     high: Float[Array, ""]
+    slopes: Float[Array, " offsets"]  # around the place, at the offsets of CERTIFICATE
 
 
 @eqx.filter_jit
 def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     mechanism = scenario.mechanism
     live = (scenario, objective)
-    scenario, objective = jax.lax.stop_gradient(live)  # a search has no useful derivative, a minimum has: `_tracked`
-
-    def evaluate(place):
-        return objective.evaluate(scenario.with_noise(jnp.exp(place)), key)
+    # A search has no useful derivative; what it finds gets one from `_moved` and `_valued`. And each objective that is
+    # compiled once more costs seconds where it is the law: hence one scan with no privacy in it, and one loop.
+    scenario, objective = jax.lax.stop_gradient(live)
 
     def objective_at(place):
-        return evaluate(place).log_value
+        return objective.evaluate(scenario.with_noise(jnp.exp(place)), key).log_value
 
     def feasible(place):
         return _margin(scenario, constraint, place) >= 0
 
     places = jnp.linspace(*log_bounds, SCAN)
-    scan = jax.vmap(evaluate)(places)
+    noises = jnp.append(jnp.exp(places), mechanism.no_privacy)
+    scan = jax.vmap(lambda noise: objective.evaluate(scenario.with_noise(noise), key))(noises)
     allowed = jax.vmap(feasible)(places)
-    values = jnp.where(allowed & ~jnp.isnan(scan.log_value), scan.log_value, jnp.inf)
+    values = jnp.where(allowed & ~jnp.isnan(scan.log_value[:-1]), scan.log_value[:-1], jnp.inf)
     low, high, places, values, edge = _feasible_interval(feasible, objective_at, constraint, places, values, allowed)
     basins = _basins(objective_at, places, values, low, high)
     margin = 1e-3 * (log_bounds[1] - log_bounds[0]) / SCAN
@@ -132,15 +133,14 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     scenario, objective = live
     best = jax.tree.map(lambda x: x[0], basins)
     bare = scenario.with_noise(jnp.full_like(best.place, mechanism.no_privacy))
-    without = objective.evaluate(bare, key)
+    without = _valued(scan.log_value[-1], bare.mechanism.noise, live, key=key)
     no_privacy_allowed = _margin(bare, constraint, None) >= 0
     collapsed = jnp.all(scan.last_population <= scenario.participation.floor)
-    collapsed &= without.last_population <= scenario.participation.floor
 
     # A gain that rounding could explain is none: on the plateau of negligible noise, say that no privacy is best.
     rounding = 20 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(best.log_value))
-    no_privacy = no_privacy_allowed & (without.log_value <= best.log_value + rounding)
-    certified, kink = _certificate(objective_at, best)
+    no_privacy = no_privacy_allowed & (without <= best.log_value + rounding)
+    certified, kink = _certificate(best.slopes)
     at_low, at_high = best.place <= log_bounds[0] + margin, best.place >= log_bounds[1] - margin
     at_edge = (constraint is not None) & (jnp.abs(best.place - edge) <= margin)
     infeasible = ~jnp.any(allowed) & ~no_privacy_allowed
@@ -163,13 +163,13 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     local &= basins.place < log_bounds[1] - margin
     order = jnp.argsort(~local, stable=True)
     minima, minima_log_values = (jnp.where(local, x, jnp.nan)[order] for x in (jnp.exp(basins.place), basins.log_value))
-    spent = SCAN + BASINS + 1 + len(CERTIFICATE) + (0 if constraint is None else 2)
+    spent = SCAN + 1 + (0 if constraint is None else 2)
     return Optimum(
         scenario=tuned,
         objective=objective,
         noise=noise,
-        log_value=jnp.where(infeasible, jnp.nan, jnp.where(no_privacy, without.log_value, best.log_value)),
-        log_value_without_privacy=without.log_value,
+        log_value=jnp.where(infeasible, jnp.nan, jnp.where(no_privacy, without, best.log_value)),
+        log_value_without_privacy=without,
         status=status,
         growth=growth_factor(tuned),
         gradient=best.gradient,
@@ -177,7 +177,7 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
         certified=certified,
         minima=minima,
         minima_log_values=minima_log_values,
-        evaluations=spent + jnp.sum(jnp.isfinite(basins.log_value)) * _steps(values.dtype),
+        evaluations=spent + jnp.sum(jnp.isfinite(basins.log_value)) * (_steps(values.dtype) + len(CERTIFICATE)),
     )
 
 
@@ -185,25 +185,39 @@ def _tracked(basin, live, constraint, log_bounds, edge, margin, key) -> _Basin:
     """`basin` with derivatives: its place follows the scenario, and its value follows both."""
     at_bound = (basin.place <= log_bounds[0] + margin) | (basin.place >= log_bounds[1] - margin)
     at_edge = jnp.abs(basin.place - edge) <= margin
-    place = _following(basin.place, live, at_bound, at_edge, constraint=constraint, key=key)
+    place = _moved(basin.place, live, at_bound, at_edge, constraint=constraint, key=key)
     found = jnp.isfinite(basin.log_value)
-    return basin._replace(place=place, log_value=jnp.where(found, _log_value(place, live, key), jnp.inf))
+    log_value = _valued(jnp.where(found, basin.log_value, 0), jnp.exp(place), live, key=key)
+    return basin._replace(place=place, log_value=jnp.where(found, log_value, jnp.inf))
 
 
-def _log_value(place, live, key):
+def _log_value(noise, live, key):
     scenario, objective = live
-    return objective.evaluate(scenario.with_noise(jnp.exp(place)), key).log_value
+    return objective.evaluate(scenario.with_noise(noise), key).log_value
 
 
 @eqx.filter_custom_jvp
-def _following(place, live, at_bound, at_edge, *, constraint, key):
+def _valued(log_value, noise, live, *, key):
+    """`log_value`, known to be that of the objective at `noise`, with the objective's derivatives."""
+    del noise, live, key
+    return log_value
+
+
+@_valued.def_jvp
+def _valued_jvp(primals, tangents, *, key):
+    _, pushed = eqx.filter_jvp(lambda noise, live: _log_value(noise, live, key), primals[1:], tangents[1:])
+    return primals[0], pushed
+
+
+@eqx.filter_custom_jvp
+def _moved(place, live, at_bound, at_edge, *, constraint, key):
     """`place`, with the derivative of a place that moves with the scenario."""
     del live, at_bound, at_edge, constraint, key
     return place
 
 
-@_following.def_jvp
-def _following_jvp(primals, tangents, *, constraint, key):
+@_moved.def_jvp
+def _moved_jvp(primals, tangents, *, constraint, key):
     """Implicit function theorem: a place x where F(x, theta) = 0 moves by -F_theta / F_x.
 
     F is the objective just above x less the objective just below. At a smooth minimum that is its slope; at a kink,
@@ -213,7 +227,7 @@ def _following_jvp(primals, tangents, *, constraint, key):
     near = jnp.finfo(place.dtype).eps ** 0.4
 
     def zero(x, live):
-        rise = _log_value(x + near, live, key) - _log_value(x - near, live, key)
+        rise = _log_value(jnp.exp(x + near), live, key) - _log_value(jnp.exp(x - near), live, key)
         return rise if constraint is None else jnp.where(at_edge, _margin(live[0], constraint, x), rise)
 
     _, along = eqx.filter_jvp(lambda x: zero(x, live), (place,), (jnp.ones_like(place),))
@@ -289,7 +303,8 @@ def _basins(objective_at, places, values, low, high) -> _Basin:
     left = jnp.maximum(places[jnp.maximum(index - 1, 0)], low)
     right = jnp.minimum(places[jnp.minimum(index + 1, SCAN - 1)], high)
     unknown = jnp.full_like(found, jnp.nan)
-    start = _Basin(places[index], jnp.where(jnp.isfinite(found), -found, jnp.inf), unknown, left, right)
+    slopes = jnp.full((BASINS, len(CERTIFICATE)), jnp.nan, values.dtype)
+    start = _Basin(places[index], jnp.where(jnp.isfinite(found), -found, jnp.inf), unknown, left, right, slopes)
 
     def refine(state):
         i, basins = state
@@ -307,32 +322,41 @@ def _descend(objective_at, place, log_value, low, high) -> _Basin:
     """Secant steps by optax from the scan's best point of a basin, kept inside a bracket of the gradient's sign.
 
     Every other step goes where the tangents at the ends of the bracket meet, or else to its middle: towards a smooth
-    minimum that is about half way, but at a kink, where a secant creeps, it is the minimum itself.
+    minimum that is about half way, but at a kink, where a secant creeps, it is the minimum itself. Then the slopes on
+    both sides of the best place, for its certificate.
     """
     optimizer = optax.lbfgs(1.0, memory_size=1, linesearch=None)
+    steps = _steps(place.dtype)
+    offsets = jnp.finfo(place.dtype).eps ** 0.5 * jnp.asarray(CERTIFICATE, place.dtype)
 
     def step(i, state):
         basin, ends, x, memory = state
         value, gradient = _slope(objective_at, x)
         gradient = jnp.where(jnp.isfinite(gradient), gradient, 0)
         here = _Tangent(x, value, gradient)
-        better = value <= basin.log_value
-        ends = _either(gradient <= 0, here, ends[0]), _either(gradient >= 0, here, ends[1])
-        basin = _Basin(*_either(better, here, basin[:3]), low=ends[0].place, high=ends[1].place)
+        searching = i < steps
+        ends = (
+            _either(searching & (gradient <= 0), here, ends[0]),
+            _either(searching & (gradient >= 0), here, ends[1]),
+        )
+        best = _either(searching & (value <= basin.log_value), here, basin[:3])
+        slopes = jnp.where(jnp.arange(offsets.size) == i - steps, gradient, basin.slopes)
+        basin = _Basin(*best, low=ends[0].place, high=ends[1].place, slopes=slopes)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
             update, memory = optimizer.update(gradient, memory, x)
             secant = optax.apply_updates(x, update)
         target = jnp.where(i % 2 == 0, secant, _meeting(*ends))
         inside = (target > basin.low) & (target < basin.high)
         target = jnp.where(inside, target, (basin.low + basin.high) / 2)
-        return basin, ends, target.astype(x.dtype), memory
+        probe = basin.place + offsets[jnp.maximum(i + 1 - steps, 0)]
+        return basin, ends, jnp.where(i + 1 < steps, target, probe).astype(x.dtype), memory
 
     with jax.numpy_dtype_promotion("standard"):
         memory = optimizer.init(place)
     unknown = jnp.full_like(place, jnp.nan)
     ends = _Tangent(low, unknown, unknown), _Tangent(high, unknown, unknown)
-    start = _Basin(place, log_value, unknown, low, high)
-    basin, *_ = jax.lax.fori_loop(0, _steps(place.dtype), step, (start, ends, place, memory))
+    start = _Basin(place, log_value, unknown, low, high, jnp.full_like(offsets, jnp.nan))
+    basin, *_ = jax.lax.fori_loop(0, steps + offsets.size, step, (start, ends, place, memory))
     return basin
 
 
@@ -359,11 +383,9 @@ def _slope(objective_at, place):
     return jax.jvp(objective_at, (place,), (jnp.ones_like(place),))
 
 
-def _certificate(objective_at, best):
+def _certificate(slopes):
     """Whether the gradient changes sign around the minimum, and whether it jumps there instead of passing through 0."""
-    near = jnp.finfo(best.place.dtype).eps ** 0.5
-    offsets = near * jnp.asarray(CERTIFICATE, best.place.dtype)
-    slopes = jax.vmap(lambda x: _slope(objective_at, x)[1])(best.place + offsets)
+    near = jnp.finfo(slopes.dtype).eps ** 0.5
     jump, far_jump = slopes[2] - slopes[1], slopes[3] - slopes[0]
     changes = (slopes[1] <= 0) & (slopes[2] >= 0)
     # Through a smooth minimum the slope gains in proportion to the distance, 8 times as much; across a kink at once.

@@ -45,7 +45,7 @@ def sensitivities(optimum: Optimum) -> Sensitivities:
 
     Returns:
         `Sensitivities`. They are undefined, and say why, where the best noise is not a smooth minimum inside the search
-        interval, and where a second local minimum is within 1e-4 of it: there the best noise is about to jump.
+        interval, and where a second local minimum, or no privacy, is within 1e-4 of it: there it is about to jump.
 
     Raises:
         ValueError: for a batch of optima.
@@ -67,6 +67,8 @@ def _undefined(optimum) -> str | None:
     status = Status(int(optimum.status))
     if status is not Status.INTERIOR:
         return status.meaning
+    if optimum.log_value_without_privacy - optimum.log_value < TIE:
+        return "no privacy is as good"
     gaps = np.asarray(optimum.minima_log_values[1:] - optimum.minima_log_values[0])
     if np.any(gaps < TIE):
         other = float(optimum.minima[1:][gaps < TIE][0])
