@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -297,3 +298,11 @@ def test_a_million_cells_take_bounded_memory_and_chunks_change_no_bit(tmp_path):
         assert np.isfinite(first).all()
         for chunk in (1000, 4096, 999_999):
             np.testing.assert_array_equal(opened(tmp_path / f"{chunk}.zarr")[name].values, first)
+
+
+def test_the_sweep_file_of_the_readme_is_one(tmp_path):
+    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "sweep.toml").write_text(text.split("```toml\n")[1].split("```")[0], encoding="utf-8")
+    asked = load_sweep(tmp_path / "sweep.toml")
+    assert {name: len(values) for name, values in asked.over.items()} == {"leave": 30, "recruit": 30, "threshold": 2}
+    assert asked.run.keywords == {"objective": pj.CumulativeBound()}

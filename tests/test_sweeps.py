@@ -377,6 +377,12 @@ def test_another_key_or_number_of_trials_is_another_sweep(tmp_path):
         swept(0, 3)
 
 
+def test_another_dtype_is_said_once(tmp_path):
+    stored(tmp_path / "s.zarr")
+    with pytest.raises(ValueError, match=r"another sweep: `dtype` is float64 there, float32 here. Give"):
+        pj.sweep(pj.mean_field, SMALL.astype("float32"), OVER, store=tmp_path / "s.zarr")
+
+
 def test_functions_of_one_name_differ_by_their_code():
     def described(power):
         return pj.sweeps._definition._described(lambda s: s.population**power)

@@ -42,6 +42,8 @@ def definition(run: Callable, template: Scenario, grid: Grid, program: Program, 
 def differences(there: dict[str, Any], here: dict[str, str]) -> list[str]:
     """What two definitions differ in, in words."""
     names = dict.fromkeys([*here, *(name for name in there if name.startswith("axis_"))])
+    if there.get("dtype") != here["dtype"]:  # then every number differs in its last digits: say it once
+        names = ("dtype", "run", "pairing", "key")
     return [
         f"`{name}` is {_short(there.get(name), here.get(name))} there, {_short(here.get(name), there.get(name))} here"
         for name in names
