@@ -117,6 +117,7 @@ def compiled_program(
 ) -> Program:
     """Compile `run` for cells of `grid`, in blocks that depend on nothing but the run and the grid."""
     described: dict[str, Field] = {}
+    fields = fields if fields is None or isinstance(fields, str) else tuple(fields)
 
     def one(cell, values, *keys):
         scenario = template.with_leaves(**values)
