@@ -12,8 +12,9 @@ from perfjax.law import law_of
 from perfjax.meanfield import recursion
 from perfjax.montecarlo import runs
 from perfjax.scenario import Scenario
+from perfjax.trajectory import Trajectory
 
-__all__ = ["AbstractObjective", "CumulativeBound", "CumulativeError", "Evaluation", "FinalError"]
+__all__ = ["AbstractObjective", "CumulativeBound", "CumulativeError", "Evaluation", "FinalError", "score_runs"]
 
 SOLVERS = ("mean-field", "law", "counts")
 COLLAPSED = ("floor", "survived", "penalty")
@@ -232,7 +233,13 @@ def _over_law(objective, scenario, key, window):
 
 
 def _over_runs(objective, scenario, key, window):
-    paths = runs(scenario, key, objective.trials)
+    return score_runs(objective, runs(scenario, key, objective.trials), window)
+
+
+def score_runs(
+    objective: AbstractObjective, paths: Trajectory, window: slice
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The mean over simulated runs of their summed error, as the objective counts it, and of their last population."""
     down, error = paths.collapsed[:, window], paths.expected_error[:, window]
     if objective.collapsed == "penalty":
         error = jnp.where(down, objective.penalty.astype(error.dtype), error)

@@ -29,6 +29,7 @@ LAYERS = [
     ["objectives"],
     ["tuning"],
     ["sweeps"],
+    ["figures"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
