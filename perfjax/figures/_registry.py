@@ -32,7 +32,7 @@ def numbers(figure: int, *, full: bool = False, progress: bool = False, **size: 
         `xarray.Dataset`, for `draw` and `summary`; its attributes say what was computed, and how.
 
     Raises:
-        ValueError: if there is no such figure or setting.
+        ValueError: if there is no such figure or setting, or one is no count.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Figures 1 to 7, with the settings of
         its authors' public scripts where the paper states none.
@@ -48,6 +48,8 @@ def numbers(figure: int, *, full: bool = False, progress: bool = False, **size: 
     found = FIGURES[figure]
     known = found.full if full else found.reduced
     _check.check_known(size, list(known), "setting")
+    for name, value in size.items():
+        _check.as_count(value, name, low=2 if name == "levels" else 1)
     start = time.perf_counter()
     data = found.recipe(**(dict(known) | size), progress=progress)
     about = {"figure": figure, "title": found.title, "full": int(full), "seconds": time.perf_counter() - start}

@@ -18,7 +18,7 @@ from perfjax.montecarlo import runs
 from perfjax.objectives import FinalError
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
-from perfjax.tuning import tune
+from perfjax.tuning import Status, tune
 
 __all__ = ["FIGURES", "draw", "recipe", "summary"]
 
@@ -47,6 +47,7 @@ def recipe(number: int, recruiters: str, *, cells: int, levels: int, trials: int
     process = simulated(scenario.replace(clip_estimate=True, floor=0))
     run = functools.partial(last_error, trials=trials)
     error = sweep(run, process, axes | {"epsilon": epsilons}, key=key(number), progress=progress).value.values
+    simulation = np.where(error.min(axis=-1) < EMPTY * (1 - 1e-5), epsilons[np.argmin(error, axis=-1)], np.nan)
     dims = tuple(axes)
     data = xarray.Dataset(
         {
@@ -56,7 +57,7 @@ def recipe(number: int, recruiters: str, *, cells: int, levels: int, trials: int
                 {"symbol": "ε*", "units": "nats", "long_name": "infinite: no privacy"},
             ),
             "status": (dims, theory.status.values, theory.status.attrs),
-            "simulation": (dims, epsilons[np.argmin(error, axis=-1)], {"symbol": "ε*", "units": "nats"}),
+            "simulation": (dims, simulation, {"symbol": "ε*", "units": "nats", "long_name": "NaN: every run is empty"}),
             "error": ((*dims, "epsilon"), error, {"units": "squared error"}),
         },
         coords=axes | {"epsilon": epsilons},
@@ -72,25 +73,34 @@ def last_error(scenario: Scenario, *, key: Key[Array, ""], trials: int) -> Float
 
 def summary(data: "xarray.Dataset") -> list[str]:
     """How often privacy pays where the population can grow and where it can't."""
+    theories = data.theory.where(data.status != Status.COLLAPSED)
     growing = data.recruit > data.leave
     lines = []
     for words, where in (("recruit > leave", growing), ("recruit <= leave", ~growing)):
-        theory, simulation = data.theory.where(where), data.simulation.where(where)
+        theory, simulation = theories.where(where), data.simulation.where(where)
         finite = (theory < EPSILONS[1] * (1 - 1e-3)).where(theory.notnull())
+        count = int(where.sum())
         lines.append(
-            f"{words}: a finite budget is best in {float(finite.mean()):.0%} of {int(theory.count())} cells by theory;"
-            f" median best epsilon {float(theory.median()):.3g} (simulated: {float(simulation.median()):.3g})"
+            f"{words}: of {count} cells {count - int(theory.count())} collapse whatever the budget (by simulation"
+            f" {count - int(simulation.count())}: all runs end empty)"
         )
+        if theory.count() and simulation.count():
+            lines.append(
+                f"  of the others a finite budget is best in {float(finite.mean()):.0%}; median best epsilon"
+                f" {float(theory.median()):.3g} (simulated: {float(simulation.median()):.3g})"
+            )
     return lines
 
 
 def draw(data: "xarray.Dataset") -> plt.Figure:
-    """Heat maps of the best budget; no privacy has the colour of the greatest one."""
+    """Heat maps of the best budget; no privacy has the colour of the greatest one, and grey cells have none."""
+    held = {"theory": data.theory.where(data.status != Status.COLLAPSED), "simulation": data.simulation}
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained", sharey=True)
     for ax, name in zip(axes, ("theory", "simulation"), strict=True):
-        shown = np.clip(data[name], *EPSILONS)
+        shown = held[name].clip(*EPSILONS)
         image = ax.pcolormesh(data.recruit, data.leave, shown, norm=LogNorm(*EPSILONS), rasterized=True)
-        ax.set(xlabel="recruit r", ylabel="leave q", title=name)
+        ax.set(xlabel="recruit r", ylabel="leave q", title=f"{name} (grey: collapses anyway)")
+        ax.set_facecolor("0.8")
     figure.colorbar(image, ax=axes, label="best budget ε*")
     return figure
 

@@ -74,8 +74,8 @@ def growth_numbers(noises: np.ndarray, trials: int, progress: bool) -> "xarray.D
 
     leave, recruit = (np.asarray(values) for values in zip(*REGIMES.values(), strict=True))
     scenario = mean_estimation(rounds=1)
-    over = {"growth_threshold": GROWTH_THRESHOLDS, "noise_scale": noises}
-    axes = {"threshold": GROWTH_THRESHOLDS, "noise_scale": noises}
+    axes = {"threshold": np.asarray(GROWTH_THRESHOLDS), "noise_scale": noises}
+    over = {"growth_threshold": axes["threshold"], "noise_scale": noises}
     theory, mean, error = [], [], []
     run = functools.partial(growth, trials=trials)
     for number, (q, r) in enumerate(REGIMES.values()):
