@@ -87,13 +87,11 @@ def test_figure_2_the_best_budget_falls_with_leave(spared, tmp_path):
 
 
 @pytest.mark.slow
-def test_figure_2_theory_and_simulation_agree_where_the_population_can_grow(spared):
-    growing = (spared.leave < spared.recruit).values
-    theory, error = spared.theory.values[growing], spared.error.values[growing]
-    logs = np.log(spared.epsilon.values)
-    there = [np.exp(np.interp(np.log(x), logs, np.log(y))) for x, y in zip(theory, error, strict=True)]
-    assert np.median(np.asarray(there) / error.min(axis=-1)) < 3
-    assert np.median(error.max(axis=-1) / error.min(axis=-1)) > 100
+def test_figure_2_theory_is_within_a_grid_step_of_simulation_where_the_population_can_grow(spared):
+    growing = spared.leave < spared.recruit
+    steps = np.log(spared.theory / spared.simulation) / np.log(spared.epsilon.values[1] / spared.epsilon.values[0])
+    assert int(steps.where(growing).count()) == 15
+    assert np.all(np.abs(steps.where(growing, 0)) <= 1)
 
 
 @pytest.mark.slow
@@ -118,7 +116,7 @@ def test_figure_3_theory_and_simulation_agree_within_error(tmp_path):
     assert float(growth.max()) < 4
     # Errors are small enough to see that with a shared variance, as the paper writes it, a hundred users differ.
     shared = data.leak_probability.sel(outside="shared")
-    assert float((np.abs(shared - data.leak_simulated) / data.leak_standard_error).max()) > 10
+    assert float((np.abs(shared - data.leak_simulated) / data.leak_standard_error).max()) > 6
     assert float(data.leak_standard_error.max()) < 0.02
     assert float(data.growth_standard_error.max()) < 0.005
     bounds = (1 - data.leave, 1 + data.recruit)
@@ -177,11 +175,11 @@ def test_agreement_counts_steps_and_interpolates_the_error():
         },
         coords={"noise_scale": grid, "threshold": [0.1]},
     )
-    found = agreement(data, "law")
+    found = agreement(data, "law").squeeze()
     assert float(found.near) == 1
     assert float(found.survived) == pytest.approx(2**0.5)  # the median of 1, sqrt 2 and 2
     assert float(found.floor) == pytest.approx(2)
-    found = agreement(data, "bound")
+    found = agreement(data, "bound").squeeze()
     assert float(found.near) == 0
     assert float(found.survived) == pytest.approx(32**0.5)
 
