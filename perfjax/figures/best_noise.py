@@ -207,8 +207,8 @@ def draw_lines(part: "xarray.Dataset", ax: plt.Axes) -> None:
 
 
 def _figure(thresholds: tuple[float, ...]) -> Figure:
-    reduced = {"cells": 13, "levels": 30, "trials": 20, "law_every": 3, "law_nodes": 80}
-    full = {"cells": 30, "levels": 30, "trials": 50, "law_every": 1, "law_nodes": 80}
+    reduced = {"cells": 9, "levels": 30, "trials": 20, "law_every": 4, "law_nodes": 80}
+    full = {"cells": 30, "levels": 30, "trials": 50, "law_every": 2, "law_nodes": 80}
     return Figure(
         "Best noise scale of mean estimation over leave and recruit, by simulation and by theory",
         functools.partial(recipe, thresholds),
