@@ -148,9 +148,10 @@ def test_figure_4_one_cell_by_the_public_functions(noise):
     scenario = pj.preset("mean-estimation").replace(**place)
     bound = pj.tune(scenario, pj.CumulativeBound(), bounds=(0.02, 20))
     assert float(cell.bound) == pytest.approx(float(bound.noise), rel=1e-6)
-    process = scenario.replace(rounds=49, outside="recomputed")
-    recursion = pj.tune(process, pj.CumulativeError(first_release=0), bounds=(0.02, 20))
+    shorter = scenario.replace(rounds=49)
+    recursion = pj.tune(shorter, pj.CumulativeError(first_release=0), bounds=(0.02, 20))
     assert float(cell.recursion) == pytest.approx(float(recursion.noise), rel=1e-6)
+    process = shorter.replace(outside="recomputed")
     noises = noise.noise_scale.values[[14, 20, 26]]
     runs = [pj.simulate_counts(process, key=jax.random.key(1), trials=400, noise=x) for x in noises]
     errors = [np.asarray(run.expected_error).sum(axis=1) for run in runs]
