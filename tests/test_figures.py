@@ -140,7 +140,7 @@ def test_figure_4_the_recursion_regrets_less_than_the_bound(noise, tmp_path):
     assert np.all(recursion.near > bound.near)
     # Of twenty runs the mean is some per cent off, more where some collapse.
     ratio = noise.error_law / noise.error_floor
-    assert int(ratio.count()) == 2 * 9 * 30
+    assert 0.9 * 2 * 9 * 30 < int(ratio.count()) <= 2 * 9 * 30  # the law skips noises for which its nodes are too few
     assert 0.98 < float(ratio.median()) < 1.02
     assert float(np.abs(np.log(ratio)).quantile(0.9)) < 0.1
     drawn(noise, tmp_path, 10)
@@ -207,4 +207,4 @@ def test_a_figure_that_is_not_there_is_one_clear_line(number, size, words):
 def test_full_and_reduced_have_the_same_settings():
     for figure in figures.FIGURES.values():
         assert figure.full.keys() == figure.reduced.keys()
-        assert all(figure.full[name] >= figure.reduced[name] for name in figure.full)
+        assert all(figure.full[name] >= figure.reduced[name] for name in figure.full if name != "law_every")

@@ -36,6 +36,7 @@ THEORIES = {
     "recursion": "mean-field recursion",
     "law": "law of the population",
 }
+TRUSTED = 0.02  # greatest estimated relative error with which the law's number is used
 LINES = (0.01, 0.18, 0.35, 0.52, 0.69)  # leave probabilities of the line plots
 
 
@@ -50,7 +51,7 @@ def recipe(
         levels: noise scales, evenly spaced in the logarithm.
         trials: simulated runs for each.
         law_every: the law takes every so many of leave, and of recruit; elsewhere its best noise is NaN.
-        law_nodes: log-spaced nodes of the law. With 80, the least noise where runs grow is off by more than its error.
+        law_nodes: log-spaced nodes of the law; it skips noises for which they are too few.
         progress: show bars.
     """
     import xarray
@@ -75,7 +76,8 @@ def recipe(
     for kind, values in errors.items():
         data[f"error_{kind}"] = ((*on_cells, "noise_scale"), values, {"units": "squared error"})
     best = {"simulation": noises[np.argmin(errors["survived"], axis=-1)], "bound": bound, "recursion": recursion}
-    best["law"] = np.where(np.isnan(law[..., 0]), np.nan, noises[np.argmin(law, axis=-1)])
+    known = ~np.all(np.isnan(law), axis=-1)
+    best["law"] = np.where(known, noises[np.argmin(np.where(np.isnan(law), np.inf, law), axis=-1)], np.nan)
     for name, values in best.items():
         data[name] = (on_cells, values, {"long_name": f"best noise by {name}", "symbol": "γ*"})
     releases = trials * sampled["survived"].size * (process.rounds + 1)
@@ -114,8 +116,9 @@ def simulated_errors(scenario: Scenario, *, key: Key[Array, ""], trials: int) ->
 
 
 def law_error(scenario: Scenario, *, nodes: int) -> Float[Array, ""]:
-    """The expected summed error of all releases; a collapsed run counts at the floor."""
-    return jnp.sum(law_of(scenario, nodes).expected_error)
+    """The expected summed error of all releases, a collapsed run counted at the floor; NaN where too few nodes."""
+    law = law_of(scenario, nodes)
+    return jnp.where(jnp.abs(law.relative_error) < TRUSTED, jnp.sum(law.expected_error), jnp.nan)
 
 
 def agreement(data: "xarray.Dataset", theory: str) -> "xarray.Dataset":
