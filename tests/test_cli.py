@@ -252,7 +252,7 @@ def library_runs(path, solver, trials, noise=1.0):
     return simulate(pj.load_scenario(path).replace(noise_scale=noise), key=jax.random.key(3), trials=trials)
 
 
-@pytest.mark.parametrize("solver", ["users", "counts"])
+@pytest.mark.parametrize("solver", [pytest.param("users", marks=pytest.mark.slow), "counts"])
 def test_simulate_reports_what_the_library_finds(run, small, solver):
     code, out, err = run(
         "simulate", small, "--solver", solver, "--trials", 9, "--seed", 3, "--noise", 0.5, "--leave", 0.9, "--json"

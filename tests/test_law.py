@@ -35,7 +35,8 @@ def test_one_release_has_the_exact_expected_population():
         np.testing.assert_allclose(law.mean, path.population, rtol=1e-4)  # 12 nodes for the shared noise
 
 
-@pytest.mark.parametrize(("cap", "size"), [(300.0, 320), pytest.param(20_000.0, 1280, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("cap", "size"), [(300.0, 320), (20_000.0, 1280)])
 def test_a_row_holds_all_of_its_mass_however_dense_the_nodes(cap, size):
     scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.9, recruit=0.9, population=140.0, rounds=1, cap=cap)
     law = eqx.filter_jit(law_of)(scenario, size)
@@ -45,7 +46,7 @@ def test_a_row_holds_all_of_its_mass_however_dense_the_nodes(cap, size):
     assert abs(law.std[-1] / last.std() - 1) < 0.02
 
 
-@pytest.mark.parametrize("recruiters", ["spared", "everyone"])
+@pytest.mark.parametrize("recruiters", ["spared", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_law_and_counts_agree(decline, recruiters):
     scenario = decline.replace(recruiters=recruiters)
     law = pj.population_law(scenario)
@@ -138,7 +139,10 @@ def test_bad_input_is_one_clear_line(decline):
         pj.population_law(decline).quantile(2.0)
 
 
-@pytest.mark.parametrize(("floor", "cap"), [(25.0, 400.0), (60.0, 400.0), (5.0, 30.0)])
+@pytest.mark.parametrize(
+    ("floor", "cap"),
+    [pytest.param(25.0, 400.0, marks=pytest.mark.slow), pytest.param(60.0, 400.0, marks=pytest.mark.slow), (5.0, 30.0)],
+)
 def test_a_run_leaves_floor_and_cap_as_it_would_any_population(floor, cap):
     scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.8, recruit=0.5, population=28.0, rounds=6, floor=floor)
     scenario = scenario.replace(cap=cap, recruiters="everyone", recruit=0.35 if cap < 100 else 0.5)

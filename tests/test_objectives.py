@@ -134,7 +134,7 @@ def test_a_clipping_bias_counts_once_per_release():
     np.testing.assert_allclose(pj.CumulativeBound()(scenario), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("recruiters", ["spared", "everyone"])
+@pytest.mark.parametrize("recruiters", ["spared", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_the_bound_holds_wherever_the_population_grows_and_no_cap_binds(recruiters):
     rng = np.random.default_rng(3)
     count = 3000

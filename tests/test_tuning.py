@@ -237,7 +237,7 @@ def test_a_constraint_that_does_not_bind_changes_nothing():
     np.testing.assert_allclose(held.noise, free.noise, rtol=1e-6)
 
 
-@pytest.mark.parametrize("recruiters", ["spared", "everyone"])
+@pytest.mark.parametrize("recruiters", ["spared", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_the_theorem_is_more_than_is_needed(recruiters):
     scenario = gaussian(clip_radius=20.0, leave=0.9, recruit=0.2, recruiters=recruiters)
     held = pj.tune(scenario, BOUND, constraint="theorem-2")
@@ -330,11 +330,13 @@ def test_evaluations_count_the_basins_that_there_are():
         assert optimum.evaluations == 96 + 1 + basins * (steps + 4)
 
 
+@pytest.mark.slow
 def test_no_cell_misses_the_best_of_a_fine_grid():
     scan = over_cells(lambda scenario: scanned(scenario, BOUND)[0], 45)
     assert np.max(published_bound("float64").log_value[::45] - scan) < 1e-6
 
 
+@pytest.mark.slow
 def test_float32_finds_the_same_values():
     single, double = published_bound("float32"), published_bound("float64")
     assert single.log_value.dtype == jnp.float32
