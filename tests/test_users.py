@@ -543,8 +543,9 @@ def test_a_cap_too_large_is_found_when_traced():
 
 
 def test_an_unknown_pair_is_named(monkeypatch):
-    monkeypatch.delitem(_users._RELEASES, (pj.GaussianMean, pj.LikelihoodRatioAbove))
-    with pytest.raises(ValueError, match=r"\(RandomizedResponse, TrueBitKept\), not \(GaussianMean, LikelihoodRatio"):
+    monkeypatch.delitem(_users._RELEASES.functions, (pj.GaussianMean, pj.LikelihoodRatioAbove))
+    words = r"\(RandomizedResponse, TrueBitKept\) for `simulate_users`, but are \(GaussianMean, LikelihoodRatioAbove\)"
+    with pytest.raises(ValueError, match=words):
         simulate(gaussian(), 1)
 
 

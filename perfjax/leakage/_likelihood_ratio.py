@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from perfjax import _check, theorems
 from perfjax._check import Numbers
 from perfjax._chi_square import lower_quantile, upper_quantile
-from perfjax.leakage._pairs import AbstractLeakage, Split, pair
+from perfjax.leakage._pairs import SPLITS, AbstractLeakage, Split
 from perfjax.mechanisms import GaussianMean
 from perfjax.mechanisms._gaussian import CLIPPING_POINTS, quasi_normals
 from perfjax.quadratic_forms import QuadraticForm
@@ -52,7 +52,7 @@ class LikelihoodRatioAbove(AbstractLeakage):
         self.outside = _check.as_choice(outside, "outside", ("shared", "recomputed"))
 
 
-@pair(GaussianMean, LikelihoodRatioAbove)
+@SPLITS.enter(GaussianMean, LikelihoodRatioAbove)
 def _gaussian_mean(mechanism, leakage, population, noise) -> Split:
     """P(Lambda > tau) over records and noise: equation 11, which is a one-dimensional integral in fact.
 

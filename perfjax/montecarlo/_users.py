@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from perfjax import _check
 from perfjax._check import Numbers
-from perfjax.leakage import AbstractLeakage, LikelihoodRatioAbove, TrueBitKept
-from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
+from perfjax.leakage import LikelihoodRatioAbove, PairTable, TrueBitKept
+from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.montecarlo._inputs import as_key, as_trials, without_gradient
 from perfjax.montecarlo._normals import normals
 from perfjax.scenario import Scenario
@@ -75,7 +75,7 @@ def simulate_users(
         (3, 51)
     """
     key, (trials, first_trial) = as_key(key), as_trials(trials, first_trial)
-    _check_pair(scenario)
+    _RELEASES.check(scenario.mechanism, scenario.leakage)
     if noise is not None:
         scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
     cap = _check.in_range(scenario.participation.cap, "cap", 1, 2.0**31, open_high=True)
@@ -147,7 +147,8 @@ def _release(scenario, users, noise, key):
     """One release to `users` users: the tally, and the squared error."""
     mechanism, participation = scenario.mechanism, scenario.participation
     keys, size = Keys(*jax.random.split(key, len(Keys._fields))), _block_size(mechanism)
-    error, tests = _RELEASES[_pair(scenario)](mechanism, scenario.leakage, users, noise, size, keys)
+    release = _RELEASES.function(mechanism, scenario.leakage)
+    error, tests = release(mechanism, scenario.leakage, users, noise, size, keys)
     chances = jnp.stack([participation.leave, participation.recruit])[:, None]
 
     def count(is_leaked, block, tally):
@@ -187,34 +188,14 @@ def _happens(key, block, shape, probability) -> Bool[Array, "*shape"]:
 
 Test = Callable[[Int[Array, ""]], Bool[Array, " block"]]
 Release = tuple[Float[Array, ""], list[tuple[Int[Array, ""], Int[Array, ""], Test]]]
-_RELEASES: dict[tuple[type[AbstractMechanism], type[AbstractLeakage]], Callable[..., Release]] = {}
+_RELEASES = PairTable("`simulate_users`")
+"""What a pair releases: the squared error made, and tests of who of a block is leaked.
+
+Each test stands with the first block that it is for, and the one after the last.
+"""
 
 
-def _pair(scenario):
-    return type(scenario.mechanism), type(scenario.leakage)
-
-
-def _check_pair(scenario):
-    if _pair(scenario) not in _RELEASES:
-        known, (mechanism, rule) = (f"({m.__name__}, {r.__name__})" for m, r in _RELEASES), _pair(scenario)
-        given = f"({mechanism.__name__}, {rule.__name__})"
-        raise ValueError(f"simulate_users knows the pairs {', '.join(known)}, not {given}.")
-
-
-def _releases(mechanism, leakage):
-    """Enter a function as what a pair releases: the squared error made, and tests of who of a block is leaked.
-
-    Each test stands with the first block that it is for, and the one after the last.
-    """
-
-    def enter(function):
-        _RELEASES[mechanism, leakage] = function
-        return function
-
-    return enter
-
-
-@_releases(GaussianMean, LikelihoodRatioAbove)
+@_RELEASES.enter(GaussianMean, LikelihoodRatioAbove)
 def _noisy_mean(mechanism, leakage, users, noise, size, keys) -> Release:
     n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim
     root = jnp.linalg.cholesky(mechanism.covariance) if mechanism.covariance.ndim == 2 else mechanism.covariance**0.5
@@ -287,7 +268,7 @@ def _sum_of_blocks(draw, users, shape, dtype):
     return jax.lax.fori_loop(jnp.int32(0), _blocks(users, size), add, start)
 
 
-@_releases(RandomizedResponse, TrueBitKept)
+@_RELEASES.enter(RandomizedResponse, TrueBitKept)
 def _flipped_bits(mechanism, leakage, users, noise, size, keys) -> Release:
     del leakage
     n = jnp.maximum(users, 1).astype(noise.dtype)
