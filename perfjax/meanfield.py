@@ -41,8 +41,7 @@ def mean_field(scenario: Scenario, *, noise: Numbers | None = None) -> Trajector
         >>> path.population.shape
         (51,)
     """
-    if noise is not None:
-        scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
+    scenario = scenario.replace_noise(noise)
     return _mean_field(scenario)
 
 

@@ -17,6 +17,7 @@ from perfjax.participation import Participation
 __all__ = ["PARTS", "Scenario", "arguments"]
 
 PARTS = ("mechanism", "leakage", "participation")
+DERIVED = ("clips",)  # fields of parts that follow from their others
 
 
 class Scenario(eqx.Module):
@@ -31,6 +32,10 @@ class Scenario(eqx.Module):
         participation: who leaves, who recruits, floor and cap.
         population: n_0, users at release 0, above 0 and at most the cap.
         rounds: T, at least 1.
+
+    Raises:
+        ValueError: if an argument is out of range, mechanism and leakage are no supported pair, the noise is neither
+            one value nor T + 1 of them, or the population exceeds the cap.
 
     Example:
         >>> import perfjax as pj
@@ -82,6 +87,12 @@ class Scenario(eqx.Module):
     def replace(self, **leaves: Any) -> "Scenario":
         """A scenario with some leaves (of any part, by name) or whole parts replaced, and everything checked again.
 
+        Args:
+            **leaves: values by name; Python numbers take the dtype of the scenario.
+
+        Returns:
+            The new scenario; this one is left as it is.
+
         Raises:
             ValueError: for a name that no part has, with the nearest that one has; or a value out of range.
         """
@@ -116,7 +127,11 @@ class Scenario(eqx.Module):
 
     def without_privacy(self) -> "Scenario":
         """The scenario with no noise: everybody is leaked at every release."""
-        return self.replace(**{self.mechanism.noise_name: self.mechanism.no_privacy})
+        return self.replace_noise(self.mechanism.no_privacy)
+
+    def replace_noise(self, noise: Numbers | None) -> "Scenario":
+        """The scenario with another noise, checked, under whatever name; itself if `noise` is None."""
+        return self if noise is None else self.replace(**{self.mechanism.noise_name: noise})
 
     def with_noise(self, noise: Float[Array, "..."]) -> "Scenario":
         """The scenario with its noise leaf set, unchecked: for code that traces."""
@@ -136,6 +151,3 @@ class Scenario(eqx.Module):
 def arguments(part: eqx.Module) -> dict[str, Any]:
     """What a part was made of: its fields, less those it derives from the others."""
     return {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name not in DERIVED}
-
-
-DERIVED = ("clips",)

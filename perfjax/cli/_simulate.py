@@ -69,8 +69,7 @@ def simulate(
     """Simulate the population and the error of every release, and the risk of collapse."""
     pj = library(dtype)
     chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
-    if noise is not None:
-        chosen = chosen.replace(**{chosen.mechanism.noise_name: noise})
+    chosen = chosen.replace_noise(noise)
     sampling = _sampling(solver, trials, seed)
     check_output(save, force=force)
     check_output(plot, force=force)

@@ -138,8 +138,7 @@ def _column(pj, optimum, noise) -> dict[str, float]:
     """What one noise gives: error, population and budgets."""
     if noise != noise:
         return {}
-    name = optimum.scenario.mechanism.noise_name
-    scenario = optimum.scenario.replace(**{name: noise})
+    scenario = optimum.scenario.replace_noise(noise)
     value, path = optimum.objective(scenario), pj.mean_field(scenario)
     column = {
         "noise": float(scenario.mechanism.noise),

@@ -126,8 +126,7 @@ def population_law(
         True
     """
     check_count_level(scenario.mechanism)
-    if noise is not None:
-        scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
+    scenario = scenario.replace_noise(noise)
     if rtol is None:
         return _population_law(scenario, DEFAULT_SIZE, _whole_cap(scenario))
     if not rtol > 0:

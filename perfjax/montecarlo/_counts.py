@@ -65,8 +65,7 @@ def simulate_counts(
     check_count_level(scenario.mechanism)
     key = as_key(key)
     trials, first_trial = as_trials(trials, first_trial)
-    if noise is not None:
-        scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
+    scenario = scenario.replace_noise(noise)
     return _simulate_counts(scenario, key, trials, first_trial)
 
 

@@ -76,8 +76,7 @@ def simulate_users(
     """
     key, (trials, first_trial) = as_key(key), as_trials(trials, first_trial)
     _RELEASES.check(scenario.mechanism, scenario.leakage)
-    if noise is not None:
-        scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
+    scenario = scenario.replace_noise(noise)
     cap = _check.in_range(scenario.participation.cap, "cap", 1, 2.0**31, open_high=True)
     scenario = eqx.tree_at(lambda s: s.participation.cap, scenario, cap)
     scenario = without_gradient(scenario, "simulate_users")

@@ -29,5 +29,5 @@ def regret(optimum: Optimum, truth: Scenario) -> Float[Array, ""]:
         True
     """
     best = tune(truth, optimum.objective)
-    mine = optimum.objective(truth.replace(**{truth.mechanism.noise_name: optimum.noise}))
+    mine = optimum.objective(truth.replace_noise(optimum.noise))
     return mine / jnp.exp(best.log_value) - 1
