@@ -90,7 +90,7 @@ def _mixture(square, threshold, dim) -> Split:
 def _chi_rule(dim: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Nodes, their inverses and weights for expectations over chi_dim, dim >= 4: the trapezoid rule in chi^(1/3).
 
-    In that variable the density is nearly normal, so that few nodes do: 16 for 1e-6, 48 for 1e-11, which are also whole
+    In that variable the density is nearly normal, so that few nodes do: 16 for 1e-5, 48 for 1e-11, which are also whole
     vectors for a processor (21 nodes in log chi took twice the time, and were no better).
     """
     count, low, high = (48, 1e-17, 1e-22) if dtype == "float64" else (16, 1e-8, 1e-9)
