@@ -20,7 +20,15 @@ from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.participation import Participation
 from perfjax.scenario import PARTS, Scenario, arguments
 
-__all__ = ["load_scenario", "preset", "preset_names", "save_scenario"]
+__all__ = [
+    "load_scenario",
+    "preset",
+    "preset_names",
+    "preset_text",
+    "replacing",
+    "save_scenario",
+    "to_toml",
+]
 
 TYPES = {
     "mechanism": {kind.__name__: kind for kind in (GaussianMean, RandomizedResponse)},
@@ -84,6 +92,9 @@ def preset(name: str) -> Scenario:
         name: "mean-estimation" or "randomized-response", the settings of the published experiments; "breach-survey",
             mean estimation with the leave probability of a survey on breach notices.
 
+    Returns:
+        The scenario, in JAX's default float dtype.
+
     Raises:
         ValueError: for any other name.
 
@@ -101,7 +112,7 @@ def preset_names() -> list[str]:
 
 
 def preset_text(name: str) -> str:
-    """The file of a preset, with its sources."""
+    """The text of a preset's file, with its sources; `name` is one of `preset_names()`."""
     return _presets().joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from perfjax._check import Numbers
 from perfjax.scenario import Scenario
 from perfjax.trajectory import Trajectory
 
-__all__ = ["mean_field"]
+__all__ = ["mean_field", "recursion"]
 
 
 def mean_field(scenario: Scenario, *, noise: Numbers | None = None) -> Trajectory:

@@ -13,7 +13,7 @@ from perfjax.meanfield import recursion
 from perfjax.montecarlo import runs
 from perfjax.scenario import Scenario
 
-__all__ = ["AbstractObjective", "CumulativeBound", "CumulativeError", "Evaluation", "FinalError"]
+__all__ = ["AbstractObjective", "CumulativeBound", "CumulativeError", "Evaluation", "FinalError", "growth_factor"]
 
 SOLVERS = ("mean-field", "law", "counts")
 COLLAPSED = ("floor", "survived", "penalty")
@@ -44,8 +44,11 @@ class AbstractObjective(eqx.Module):
             scenario: the scenario.
             key: randomness, for a solver that samples.
 
+        Returns:
+            The value, of the units of an error: squared error, summed over the releases that count.
+
         Raises:
-            ValueError: if the objective does not exist for the scenario.
+            ValueError: if the objective does not exist for the scenario, or `key` is missing or one too many.
         """
         self.check(scenario, key)
         return _value(self, scenario, key)
@@ -66,6 +69,9 @@ class FinalError(AbstractObjective):
         trials: as in `CumulativeError`.
         collapsed: as in `CumulativeError`.
         penalty: as in `CumulativeError`.
+
+    Raises:
+        ValueError: as `CumulativeError` does.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3.
     """
@@ -106,6 +112,9 @@ class CumulativeError(AbstractObjective):
             error of the users at the floor (default). "penalty": with `penalty` for each such release. "survived":
             not at all, the mean over the releases before standing for the rest; for "counts" only.
         penalty: error of a release after collapse, above 0.
+
+    Raises:
+        ValueError: if an argument is out of range, or `trials` or `penalty` is given without what needs it or missing.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3 (regret) and Lemma 9.
     """

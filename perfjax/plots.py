@@ -27,7 +27,15 @@ def plot_optimum(optimum: Optimum) -> Figure:
 
 
 def plot_objective(optimum: Optimum, ax: Axes | None = None, *, points: int = 300) -> Axes:
-    """The objective against noise on log axes, with the best noise, no privacy and (for a clipped mean) gamma_c."""
+    """The objective against noise on log axes, with the best noise, no privacy and the noise that theory names.
+
+    That is gamma_c of Theorem 2 for a clipped mean, eps_c of Theorem 1 for randomized response.
+
+    Args:
+        optimum: a single result of `tune`, for an objective that does not sample.
+        ax: where to draw.
+        points: noise levels of the curve, between the mechanism's default search bounds.
+    """
     ax = plt.subplots(layout="constrained")[1] if ax is None else ax
     scenario, mechanism = optimum.scenario, optimum.scenario.mechanism
     noise = jnp.geomspace(*mechanism.noise_bounds, points, dtype=optimum.noise.dtype)
@@ -89,7 +97,15 @@ def plot_fan(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Axes
 
 
 def plot_error(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Axes:
-    """The expected squared error of every release, for the same results as `plot_fan`."""
+    """The expected squared error of every release, for the same results as `plot_fan`.
+
+    Args:
+        result: as in `plot_fan`.
+        ax: where to draw.
+
+    Raises:
+        ValueError: as `plot_fan` does.
+    """
     ax = plt.subplots(layout="constrained")[1] if ax is None else ax
     ax.plot(summary(result).expected_error, color="C1")
     ax.set(yscale="log", xlabel="release", ylabel="expected squared error")
@@ -108,6 +124,7 @@ def _mark_critical(scenario, ax):
             scenario.leakage.threshold,
             clip_radius=scenario.mechanism.clip_radius,
             population=scenario.population,
+            recruiters=who.recruiters,
         )
         name = "γ_c (Theorem 2)"
     else:

@@ -104,16 +104,6 @@ def test_bad_input_is_one_clear_line(scenario):
         pj.CumulativeError(solver="counts")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("outside", ["shared", "recomputed"])
-def test_users_leak_as_often_as_theory_says(outside):
-    scenario = gaussian(2.0, rounds=1, population=200.0, outside=outside)
-    runs = pj.simulate_users(scenario, key=jax.random.key(0), trials=2000)
-    share = np.asarray(runs.leak_probability[:, 0])
-    p = pj.leak_probability(scenario.mechanism, scenario.leakage, 200.0)
-    assert abs(share.mean() - p) < 4 * share.std() / np.sqrt(share.size)
-
-
 def test_users_have_no_gradient():
     scenario = gaussian(2.0, rounds=1, population=20.0)
     with pytest.raises(ValueError, match="simulate_users has no gradient"):

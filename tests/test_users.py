@@ -162,17 +162,9 @@ def test_float32_decides_like_float64():
         ("float64", {"population": 100, "noise_scale": 20.0}),
         ("float64", {"population": 100, "noise_scale": 20.0, "outside": "recomputed"}),
         ("float64", {"population": 2, "noise_scale": 3.0, "outside": "recomputed"}),
-        pytest.param(
-            "float64",
-            {"population": 40, "dim": 3, "covariance": [0.2, 1.0, 4.0], "outside": "recomputed"},
-            marks=pytest.mark.slow,
-        ),
+        ("float64", {"population": 40, "dim": 3, "covariance": [0.2, 1.0, 4.0], "outside": "recomputed"}),
         ("float64", {"population": 100, "clip_radius": 3.0}),
-        pytest.param(
-            "float64",
-            {"population": 60, "dim": 3, "clip_radius": 1.0, "covariance": CORRELATED, "noise_scale": 0.5},
-            marks=pytest.mark.slow,
-        ),
+        ("float64", {"population": 60, "dim": 3, "clip_radius": 1.0, "covariance": CORRELATED, "noise_scale": 0.5}),
     ],
     ids=["", "two", "float32", "noisy", "noisy-recomputed", "two-recomputed", "vector", "clipped", "clipped-matrix"],
 )
@@ -287,10 +279,10 @@ def test_population_of_the_oracle_chain(case):
     assert_mean(last == 1, value["p_floor"])
 
 
-@pytest.mark.parametrize("runs", [1000, pytest.param(8000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [1000, 8000])
 @pytest.mark.parametrize("case", cases("performative", "mia_monte_carlo"), ids=lambda case: case["name"])
 def test_per_record_runs_of_the_oracle(case, runs, monkeypatch):
-    """Within 5 standard errors; by default in float32, and with as many runs as the oracle and more if slow."""
+    """Within 5 standard errors: in float32, and in float64 with as many runs as the oracle and more."""
     if case["inputs"]["population"] < 500:  # which would fill a fraction of a block, and the rest of it costs as much
         monkeypatch.setattr(_users, "BLOCK_USERS", 256)
         jax.clear_caches()

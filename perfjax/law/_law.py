@@ -11,10 +11,10 @@ from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax.law._kernel import kernel
 from perfjax.law._nodes import WHOLE, grid, on_every_other, on_nodes
-from perfjax.leakage._given_noise import check_count_level
+from perfjax.leakage import check_count_level
 from perfjax.scenario import Scenario
 
-__all__ = ["PopulationLaw", "population_law"]
+__all__ = ["PopulationLaw", "law_of", "population_law"]
 
 SIZES = (160, 320, 640, 1280, 2560)  # log-spaced nodes
 DEFAULT_SIZE = 320
@@ -26,12 +26,12 @@ class PopulationLaw(eqx.Module):
     Attributes:
         nodes: populations x_1 < ... < x_M, in users.
         probability: P(n_t = x_i), as weights that keep the mean, by release.
-        mean: E[n_t].
-        std: standard deviation of n_t.
+        mean: E[n_t], in users.
+        std: standard deviation of n_t, in users.
         expected_error: E[e(x_t, n_t)].
         surviving_error: E[e(x_t, n_t); not collapsed by t].
         collapse_probability: P(n_s <= max(floor, 1) for some s <= t).
-        collapse_time: E[min(first such release, T)].
+        collapse_time: E[min(first such release, T)], in releases.
         relative_error: estimated relative error of the summed `expected_error`, from two node spacings.
         scenario: what ran.
     """
@@ -51,6 +51,12 @@ class PopulationLaw(eqx.Module):
         """The p-quantile of the population at every release: half a node's probability counts as below it.
 
         At release 0 there is one population.
+
+        Args:
+            p: in [0, 1].
+
+        Raises:
+            ValueError: if `p` is out of range.
         """
         p = _check.in_range(_check.as_float(p, "p").astype(self.nodes.dtype), "p", 0, 1)
         middle = jnp.cumsum(self.probability, axis=-1) - self.probability / 2
@@ -164,8 +170,8 @@ def law_of(scenario: Scenario, size: int = DEFAULT_SIZE, cap: int | None = None)
     better = {name: (4 * fine[name] - coarse[name]) / 3 for name in names}  # the widening goes with the squared spacing
     better["collapse_probability"] = jnp.clip(better["collapse_probability"], 0, 1)
     better["mean"] = scenario.participation.bounded(better["mean"])
-    total, change = (jnp.sum(x["expected_error"]) for x in (better, fine))
-    relative_error = jnp.abs(total - change) / total
+    total, unimproved = (jnp.sum(x["expected_error"]) for x in (better, fine))
+    relative_error = jnp.abs(total - unimproved) / total
     return PopulationLaw(**(fine | better), relative_error=relative_error, scenario=scenario)
 
 

@@ -62,8 +62,9 @@ def simulate_users(
         mean always.
 
     Raises:
-        ValueError: if `key` is not one typed key, `trials` not a positive integer, or the cap 2^31 or more; and when
-            differentiated, in place of the silent 0 that a sampled path would give.
+        ValueError: if `key` is not one typed key, `trials` or `first_trial` no such integer, the cap 2^31 or more, the
+            pair of mechanism and leakage unknown to it, or `noise` out of range; and when differentiated, in place of
+            the silent 0 that a sampled path would give.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Algorithm 1 and section 3. Our release
         t is the paper's round t + 1. A run goes on at the floor; the paper's stops when nobody is left.

@@ -311,7 +311,7 @@ def _basins(objective_at, places, values, low, high) -> _Basin:
         refined = _descend(objective_at, *(x[i] for x in (basins.place, basins.log_value, basins.low, basins.high)))
         return i + 1, jax.tree.map(lambda x, new: x.at[i].set(new), basins, refined)
 
-    # One after another, as many as there are: nearly always one, and a vmap over four would pay for four.
+    # One after another, as many as there are, mostly one to three: a vmap over four would pay for four.
     count = jnp.sum(jnp.isfinite(found))
     _, basins = jax.lax.while_loop(lambda state: state[0] < count, refine, (jnp.zeros_like(count), start))
     order = jnp.argsort(basins.log_value)

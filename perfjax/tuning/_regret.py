@@ -20,7 +20,13 @@ def regret(optimum: Optimum, truth: Scenario) -> Float[Array, ""]:
         truth: the scenario that turns out to hold; same mechanism.
 
     Returns:
-        The relative regret, at least 0 up to rounding.
+        The relative regret, at least 0 up to rounding. The other scenario's best noise is sought without a constraint
+        and within the default bounds.
+
+    Raises:
+        ValueError: if the objective samples, for it would need a key, or does not exist for `truth`.
+
+    Source: ours.
 
     Example:
         >>> import perfjax as pj
