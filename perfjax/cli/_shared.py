@@ -26,6 +26,8 @@ __all__ = [
     "chosen_scenario",
     "interruptible",
     "library",
+    "plots",
+    "save_netcdf",
 ]
 
 DEFAULT_PRESET = "mean-estimation"
@@ -80,6 +82,22 @@ def check_output(path: Path | None, *, force: bool) -> None:
         raise ValueError(f"{path}: no permission to write to the folder {path.parent}.")
     if path.exists() and not force:
         raise ValueError(f"{path} exists; give --force to overwrite it.")
+
+
+def save_netcdf(data, path: Path) -> None:
+    """Write a dataset as netCDF."""
+    # SciPy's writer is always there, xarray's other ones are not.
+    data.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
+
+
+def plots():
+    """`perfjax.plots`, imported only when a picture is wanted, and without a display."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import perfjax.plots
+
+    return perfjax.plots
 
 
 def accuracy(relative_error: float) -> str:

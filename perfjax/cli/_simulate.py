@@ -27,6 +27,8 @@ from perfjax.cli._shared import (
     check_output,
     chosen_scenario,
     library,
+    plots,
+    save_netcdf,
 )
 
 __all__ = ["simulate"]
@@ -222,15 +224,9 @@ def _save(pj, result, origin, path: Path) -> None:
     import jax
 
     attributes = origin | {"perfjax_version": pj.__version__, "jax_version": jax.__version__}
-    # SciPy's writer is always there, xarray's other ones are not.
-    result.to_xarray().assign_attrs(attributes).to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
+    save_netcdf(result.to_xarray().assign_attrs(attributes), path)
 
 
 def _save_picture(pj, result, origin, path: Path) -> None:
     del pj, origin
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from perfjax.plots import plot_simulation
-
-    plot_simulation(result).savefig(path, dpi=150)
+    plots().plot_simulation(result).savefig(path, dpi=150)

@@ -21,6 +21,7 @@ from perfjax.cli._shared import (
     accuracy,
     chosen_scenario,
     library,
+    plots,
 )
 
 __all__ = ["tune"]
@@ -67,7 +68,7 @@ def tune(
     else:
         _print_report(report)
     if plot is not None:  # last, so that a folder without permission does not cost the answer
-        _save_picture(optimum, plot)
+        plots().plot_optimum(optimum).savefig(plot, dpi=150)
         if not as_json:
             print(f"Picture saved to {plot}.")
 
@@ -250,12 +251,3 @@ def _law_says(report: dict[str, Any]) -> str:
         f" ({accuracy(best['law_relative_error'])}); probability of collapse by release {last}"
         f" {best['collapse_probability']:.2%} and {without['collapse_probability']:.2%}."
     )
-
-
-def _save_picture(optimum, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from perfjax.plots import plot_optimum
-
-    plot_optimum(optimum).savefig(path, dpi=150)

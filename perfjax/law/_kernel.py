@@ -12,9 +12,7 @@ from perfjax.scenario import Scenario
 
 __all__ = ["kernel"]
 
-ROWS = (
-    16  # computed at a time: a bound on memory, for each needs nodes times nodes of the shared noise, or users squared
-)
+ROWS = 16  # computed at a time: a bound on memory, for each needs a table of its own
 
 
 def kernel(
