@@ -57,6 +57,12 @@ def test_law_and_counts_agree(decline, recruiters):
     assert abs(last.std() / law.std[-1] - 1) < 0.02
     collapsed = np.mean(np.asarray(runs.population).min(axis=1) <= 1)
     assert abs(collapsed - law.collapse_probability[-1]) < 4 * np.sqrt(collapsed * (1 - collapsed) / last.size) + 1e-4
+    users, count = np.unique(last, return_counts=True)
+    middle = (np.cumsum(count) - count / 2) / last.size
+    levels = np.array([x for x in (0.1, 0.3, 0.5, 0.7, 0.9) if middle[0] < x < middle[-1]])  # not in floor or cap
+    assert levels.size > 1
+    below = np.interp(law.quantile(levels)[:, -1], users, middle)
+    assert np.all(np.abs(below - levels) < 4 * np.sqrt(levels * (1 - levels) / last.size))
     error = np.asarray(runs.expected_error).sum(axis=1)
     assert abs(error.mean() - law.expected_error.sum()) < 4 * error.std() / np.sqrt(last.size)
 

@@ -13,7 +13,7 @@ from scenarios import gaussian, of_oracle, published, published_grid, response
 
 import perfjax as pj
 from perfjax import theorems
-from perfjax.tuning import Status
+from perfjax.tuning import Status, _constant
 
 BOUND, CUMULATIVE, FINAL = pj.CumulativeBound(), pj.CumulativeError(), pj.FinalError()
 
@@ -163,6 +163,17 @@ def test_every_status(name):
 
 def test_the_statuses_cover_all_but_failure():
     assert {expected for *_, expected in STATUSES.values()} == set(Status) - {Status.NOT_CONVERGED}
+
+
+def test_what_nothing_certifies_is_not_converged():
+    no, one, none = jnp.asarray(False), jnp.asarray(1.0), jnp.asarray(jnp.nan)
+    basin = _constant._Basin(one, one, none, one, one, jnp.full(4, jnp.nan))
+    told = {"infeasible": no, "collapsed": no, "no_privacy": no}
+    assert _constant._status(basin, (no, no, no), **told) == Status.NOT_CONVERGED
+    assert _constant._status(basin, (no, ~no, no), **told) == Status.UPPER_BOUND
+    lost = basin._replace(log_value=none)
+    assert _constant._status(lost, (no, ~no, no), **told) == Status.NOT_CONVERGED
+    assert _constant._status(lost, (no, ~no, no), **told | {"no_privacy": ~no}) == Status.NO_PRIVACY
 
 
 def test_the_first_status_that_holds_counts():
