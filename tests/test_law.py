@@ -7,17 +7,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from assertions import finite
 from scenarios import gaussian
 
 import perfjax as pj
 from perfjax.law import law_of
+from perfjax.law._normal import density_and_tail
 
 
 @pytest.fixture(scope="module")
 def decline():
     """A population that may collapse or not."""
     return gaussian(1.0, dim=3, threshold=0.1, leave=0.5, recruit=0.4, population=30.0, rounds=8, cap=150.0)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance", "far"), [("float64", 1e-12, 36.0), ("float32", 5e-6, 12.0)])
+def test_the_density_and_tail_of_the_normal(dtype, tolerance, far):
+    z = jnp.linspace(-far, far, 4001, dtype=dtype)
+    exact = np.abs(np.asarray(z, float))
+    density, tail = density_and_tail(z)
+    np.testing.assert_allclose(density, scipy.stats.norm.pdf(exact), rtol=tolerance)
+    np.testing.assert_allclose(tail, scipy.stats.norm.sf(exact), rtol=tolerance)
 
 
 def test_rows_are_distributions_and_keep_the_mean(decline):
