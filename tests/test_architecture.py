@@ -66,7 +66,7 @@ def test_theorems_import_no_simulator():
             assert imported(module) <= {"theorems", "_check"}
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", ["perfjax", *MODULES])
 def test_public_names_are_listed(module):
     assert not {"utils", "helpers"} & set(module.split("."))
     tree = source(module)
