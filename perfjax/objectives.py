@@ -51,14 +51,15 @@ class AbstractObjective(eqx.Module):
             ValueError: if the objective does not exist for the scenario, or `key` is missing or one too many.
         """
         self.check(scenario, key)
-        return _value(self, scenario, key)
+        value = log_value(self, scenario, key)
+        fits = value < jnp.log(jnp.finfo(value.dtype).max)
+        return jnp.where(fits, jnp.exp(jnp.where(fits, value, 0)), jnp.inf)
 
 
 @eqx.filter_jit
-def _value(objective, scenario, key):
-    log_value = objective.evaluate(scenario, key).log_value
-    fits = log_value < jnp.log(jnp.finfo(log_value.dtype).max)
-    return jnp.where(fits, jnp.exp(jnp.where(fits, log_value, 0)), jnp.inf)
+def log_value(objective: AbstractObjective, scenario: Scenario, key: Key[Array, ""] | None) -> Float[Array, ""]:
+    """The log of the objective for a checked scenario, compiled."""
+    return objective.evaluate(scenario, key).log_value
 
 
 class FinalError(AbstractObjective):

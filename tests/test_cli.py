@@ -157,12 +157,13 @@ def test_plot_is_saved(run, scenario_file, tmp_path):
     assert "best.png" in out
 
 
-def test_a_picture_that_cannot_be_saved_does_not_cost_the_answer(run, scenario_file, tmp_path):
-    code, out, err = run("tune", scenario_file(), "--plot", tmp_path / "missing" / "best.png", "--json")
-    assert code == 2
-    assert json.loads(out)["best"]["noise"] > 0
-    assert err.count("\n") == 1
-    assert "best.png" in err
+def test_a_picture_that_cannot_be_saved_is_refused_before_the_search(run, scenario_file, tmp_path):
+    (tmp_path / "kept.png").write_text("mine")
+    for path in (tmp_path / "missing" / "best.png", tmp_path / "kept.png"):
+        code, out, err = run("tune", scenario_file(), "--plot", path)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert path.name in err
+    assert (tmp_path / "kept.png").read_text() == "mine"
 
 
 def test_an_infeasible_constraint_is_an_answer_not_a_crash(run, scenario_file):

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from perfjax.cli._shared import (
     Dtype,
+    Force,
     Json,
     Leave,
     Precision,
@@ -19,6 +20,7 @@ from perfjax.cli._shared import (
     ScenarioFile,
     Threshold,
     accuracy,
+    check_output,
     chosen_scenario,
     library,
     plots,
@@ -50,6 +52,7 @@ def tune(
     at_rho: Annotated[float | None, typer.Option(help="The same as a zCDP budget (a mean only).")] = None,
     as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also save a picture.")] = None,
+    force: Force = False,
     dtype: Precision = Dtype.float64,
 ) -> None:
     """Find the best constant noise, whether privacy pays, and by how much."""
@@ -60,6 +63,7 @@ def tune(
         ObjectiveName.final_error: pj.FinalError,
         ObjectiveName.cumulative_bound: pj.CumulativeBound,
     }
+    check_output(plot, force=force)
     bound_to = _noise_of_budget(pj, chosen, at_epsilon, delta, at_rho)
     optimum = pj.tune(chosen, goals[objective](), constraint=constraint)
     report = _report(pj, optimum, bound_to)
@@ -67,7 +71,7 @@ def tune(
         print(json.dumps(report, indent=2))
     else:
         _print_report(report)
-    if plot is not None:  # last, so that a folder without permission does not cost the answer
+    if plot is not None:  # last, so that a full disk does not cost the answer
         plots().plot_optimum(optimum).savefig(plot, dpi=150)
         if not as_json:
             print(f"Picture saved to {plot}.")
