@@ -97,3 +97,8 @@ def test_a_batch_is_refused():
     message = "Argument `optimum` must be a single result, but is a batch of shape (2,)."
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         pj.sensitivities(batch)
+
+
+def test_what_is_no_optimum_is_refused():
+    with pytest.raises(ValueError, match="`optimum` must be an Optimum, but is of type Scenario"):
+        pj.sensitivities(gaussian())

@@ -15,7 +15,7 @@ from perfjax.leakage import AbstractLeakage, LikelihoodRatioAbove, TrueBitKept
 from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
 from perfjax.montecarlo._inputs import as_key, as_trials, without_gradient
 from perfjax.montecarlo._normals import normals
-from perfjax.scenario import Scenario
+from perfjax.scenario import Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = ["simulate_users"]
@@ -75,7 +75,7 @@ def simulate_users(
         (3, 51)
     """
     key, (trials, first_trial) = as_key(key), as_trials(trials, first_trial)
-    _check_pair(scenario)
+    _check_pair(as_single(scenario))
     if noise is not None:
         scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
     cap = _check.in_range(scenario.participation.cap, "cap", 1, 2.0**31, open_high=True)

@@ -52,7 +52,7 @@ def sensitivities(optimum: Optimum) -> Sensitivities:
 
     Source: ours; the paper tunes by grid and bounded search.
     """
-    if optimum.noise.ndim:
+    if _check.as_kind(optimum, "optimum", Optimum).noise.ndim:
         raise _check.fail("optimum", "be a single result", f"a batch of shape {optimum.noise.shape}")
     scenario = optimum.scenario
     name = scenario.mechanism.noise_name
