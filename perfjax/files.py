@@ -55,7 +55,11 @@ def load_scenario(path: str | os.PathLike) -> Scenario:
             of range; the file is named.
         OSError: if the file can't be read.
     """
-    return _read(Path(path).read_text(encoding="utf-8"), str(path))
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a TOML file: {error}") from error
+    return _read(text, str(path))
 
 
 def save_scenario(scenario: Scenario, path: str | os.PathLike, *, about: str | None = None) -> None:
@@ -123,7 +127,7 @@ def _presets():
 def _read(text: str, where: str) -> Scenario:
     try:
         return _build(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"{where}: not a TOML file: {error}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
@@ -132,6 +136,8 @@ def _read(text: str, where: str) -> Scenario:
 def _build(content: dict[str, Any]) -> Scenario:
     known = (*PARTS, "population", "rounds")
     _check_keys(content, (*known, "about"), known, "key")
+    if not isinstance(content.get("about", ""), str):
+        raise _check.fail("about", "be a text", content["about"])
     parts = {}
     for part in PARTS:
         table = content[part]

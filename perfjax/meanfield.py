@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from perfjax import leakage
 from perfjax._check import Numbers
-from perfjax.scenario import Scenario
+from perfjax.scenario import Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = ["mean_field", "recursion"]
@@ -41,7 +41,7 @@ def mean_field(scenario: Scenario, *, noise: Numbers | None = None) -> Trajector
         >>> path.population.shape
         (51,)
     """
-    scenario = scenario.replace_noise(noise)
+    scenario = as_single(scenario).replace_noise(noise)
     return _mean_field(scenario)
 
 

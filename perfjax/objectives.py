@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from perfjax import _check, leakage, theorems
-from perfjax.law import law_of
+from perfjax.law import check_law, law_of
 from perfjax.meanfield import recursion
-from perfjax.montecarlo import runs
-from perfjax.scenario import Scenario
+from perfjax.montecarlo import as_key, runs
+from perfjax.scenario import Scenario, as_single
 
 __all__ = ["AbstractObjective", "CumulativeBound", "CumulativeError", "Evaluation", "FinalError", "growth_factor"]
 
@@ -50,7 +50,7 @@ class AbstractObjective(eqx.Module):
         Raises:
             ValueError: if the objective does not exist for the scenario, or `key` is missing or one too many.
         """
-        self.check(scenario, key)
+        self.check(as_single(scenario), key)
         value = log_value(self, scenario, key)
         fits = value < jnp.log(jnp.finfo(value.dtype).max)
         return jnp.where(fits, jnp.exp(jnp.where(fits, value, 0)), jnp.inf)
@@ -207,14 +207,20 @@ def _check_run(solver, trials, collapsed, penalty):
         raise ValueError('Argument `penalty` must be given with collapsed "penalty", and only then.')
     if penalty is not None:
         penalty = _check.in_range(_check.as_float(penalty, "penalty"), "penalty", 0, open_low=True, open_high=True)
+        if penalty.ndim:
+            raise _check.fail("penalty", "be one number", penalty)
     return solver, trials, collapsed, penalty
 
 
 def _check_solver(solver, scenario, key):
-    if solver != "mean-field":
+    if solver == "law":
+        check_law(scenario)
+    elif solver == "counts":
         leakage.check_count_level(scenario.mechanism)
     if (solver == "counts") != (key is not None):
         raise ValueError('Argument `key` must be given with solver "counts", and only then.')
+    if key is not None:
+        as_key(key)
 
 
 def _window(objective, scenario, key, first, last) -> Evaluation:

@@ -14,9 +14,10 @@ from perfjax.leakage import AbstractLeakage, check_pair
 from perfjax.mechanisms import AbstractMechanism
 from perfjax.participation import Participation
 
-__all__ = ["PARTS", "Scenario", "arguments"]
+__all__ = ["PARTS", "Scenario", "arguments", "as_single"]
 
-PARTS = ("mechanism", "leakage", "participation")
+KINDS = {"mechanism": AbstractMechanism, "leakage": AbstractLeakage, "participation": Participation}
+PARTS = tuple(KINDS)
 DERIVED = ("clips",)  # fields of parts that follow from their others
 
 
@@ -59,14 +60,8 @@ class Scenario(eqx.Module):
         population: Numbers,
         rounds: int,
     ):
-        for name, part, kind in zip(
-            PARTS,
-            (mechanism, leakage, participation),
-            (AbstractMechanism, AbstractLeakage, Participation),
-            strict=True,
-        ):
-            if not isinstance(part, kind):
-                raise _check.fail(name, f"be a {kind.__name__.removeprefix('Abstract')}", type(part).__name__)
+        for name, part in zip(PARTS, (mechanism, leakage, participation), strict=True):
+            _check.as_kind(part, name, KINDS[name])
         check_pair(mechanism, leakage)
         population = _check.in_range(_check.as_float(population, "population"), "population", 0, open_low=True)
         self.mechanism, self.leakage, self.participation, self.population = _check.one_dtype(
@@ -107,7 +102,7 @@ class Scenario(eqx.Module):
         }
         own |= {name: value for name, value in leaves.items() if name in own}
         for part in PARTS:
-            made_of = arguments(own[part])
+            made_of = arguments(_check.as_kind(own[part], part, KINDS[part]))
             changed = {name: value for name, value in leaves.items() if name in made_of and name not in own}
             if changed:
                 own[part] = type(own[part])(**(made_of | changed))
@@ -146,6 +141,15 @@ class Scenario(eqx.Module):
             return [next(getattr(place, name) for place in places if hasattr(place, name)) for name in leaves]
 
         return eqx.tree_at(chosen, self, list(leaves.values()))
+
+
+def as_single(scenario: Scenario, name: str = "scenario") -> Scenario:
+    """`scenario`, if it is one scenario and not a batch, which takes `jax.vmap` or `sweep`."""
+    leaves = _check.as_kind(scenario, name, Scenario).leaves()
+    scalars = ("leave", "recruit", "floor", "cap", "threshold", "population")
+    for leaf in (leaf for leaf in scalars if leaf in leaves and leaves[leaf].ndim):
+        raise _check.fail(leaf, "be one number (a batch of scenarios takes `jax.vmap` or `sweep`)", leaves[leaf])
+    return scenario
 
 
 def arguments(part: eqx.Module) -> dict[str, Any]:

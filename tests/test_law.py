@@ -150,10 +150,26 @@ def test_out_of_reach_is_an_error_that_names_the_way_out():
 def test_bad_input_is_one_clear_line(decline):
     with pytest.raises(ValueError, match="`rtol` must be above 0, but is -1"):
         pj.population_law(decline, rtol=-1)
+    with pytest.raises(ValueError, match='`rtol` must be above 0, but is "fine"'):
+        pj.population_law(decline, rtol="fine")
+    with pytest.raises(ValueError, match=r"`rtol` must be None for a traced scenario, but is 0\.1"):
+        jax.jit(lambda q: pj.population_law(decline.replace(leave=q), rtol=0.1).mean)(0.5)
+    with pytest.raises(ValueError, match=r"`cap` must be at most 1e\+18 for the law of the population, but is inf"):
+        pj.population_law(decline.replace(cap=np.inf))
     with pytest.raises(ValueError, match="`noise_scale`"):
         pj.population_law(decline, noise=[1.0, 2.0])
     with pytest.raises(ValueError, match=r"`p` must lie in \[0, 1\], but is 2"):
         pj.population_law(decline).quantile(2.0)
+
+
+def test_without_a_floor_the_expected_error_is_infinite_not_undefined(decline):
+    """Everybody may leave, and nobody's error is infinite: not inf - inf, which comparing two spacings would make."""
+    law = pj.population_law(decline.replace(leave=1.0, recruit=0.0, population=5.0, floor=0.0, cap=20_000.0))
+    assert np.isfinite(law.expected_error[0])
+    assert np.all(np.isinf(law.expected_error[1:]))
+    assert law.relative_error == 0
+    assert np.all(np.isfinite(law.surviving_error))
+    assert np.all(np.isfinite(law.std))
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,18 @@ def test_no_privacy_is_evaluated_at_the_limit():
             "Argument `penalty` must lie in (0, inf), but is 0.",
         ),
         (
+            lambda: pj.CumulativeError(collapsed="penalty", penalty=[1.0, 2.0]),
+            "Argument `penalty` must be one number, but is [1. 2.].",
+        ),
+        (
+            lambda: pj.CumulativeError(solver="counts", trials=2)(gaussian(), key=0),
+            "Argument `key` must be a typed key, as `jax.random.key(0)` makes it, but is 0.",
+        ),
+        (
+            lambda: pj.CumulativeError(solver="law")(gaussian(cap=np.inf)),
+            "Argument `cap` must be at most 1e+18 for the law of the population, but is inf.",
+        ),
+        (
             lambda: pj.CumulativeBound()(gaussian(noise_scale=np.ones(11))),
             "Argument `noise_scale` must be one value for `CumulativeBound`, but is of shape (11,).",
         ),

@@ -65,7 +65,7 @@ def chosen_scenario(pj, path: Path | None, preset: str | None, **leaves: float |
     """The scenario of a file or a preset, with the leaves that were given."""
     if path is not None and preset is not None:
         raise ValueError("Give a scenario file or --preset, not both.")
-    scenario = pj.load_scenario(path) if path is not None else pj.preset(preset or DEFAULT_PRESET)
+    scenario = pj.load_scenario(path) if path is not None else pj.preset(DEFAULT_PRESET if preset is None else preset)
     given = {name: value for name, value in leaves.items() if value is not None}
     return scenario.replace(**given) if given else scenario
 

@@ -75,6 +75,8 @@ def simulate(
     sampling = _sampling(solver, trials, seed)
     check_output(save, force=force)
     check_output(plot, force=force)
+    if save is not None and plot is not None and save.resolve() == plot.resolve():
+        raise ValueError(f"{save}: --save and --plot must be two files.")
     if plot is not None:
         _check_picture(plot)
     result = _run(pj, chosen, solver, **sampling)
@@ -104,7 +106,10 @@ def _sampling(solver, trials, seed) -> dict[str, int]:
     seed = 0 if seed is None else seed
     if not 0 <= seed < 2**31:
         raise ValueError(f"Argument `seed` must lie in [0, 2^31), but is {seed}.")
-    return {"trials": TRIALS if trials is None else trials, "seed": seed}
+    trials = TRIALS if trials is None else trials
+    if trials >= 2**31:  # said before the first chunk of them runs
+        raise ValueError(f"Argument `trials` must be below 2^31, but is {trials}.")
+    return {"trials": trials, "seed": seed}
 
 
 def _run(pj, scenario, solver, trials=None, seed=None):

@@ -125,7 +125,7 @@ def _confirmed_by_law(pj, optimum, report) -> dict[str, Any]:
     first = scenario.rounds if isinstance(optimum.objective, pj.FinalError) else 1  # as the objectives sum by default
     findings: dict[str, Any] = {"law_releases": [first, scenario.rounds]}
     try:
-        pj.leakage.check_count_level(scenario.mechanism)
+        pj.law.check_law(scenario)
     except ValueError as error:
         return findings | {"law_out_of_reach": str(error)}
     for name in COLUMNS:

@@ -15,7 +15,7 @@ from perfjax.binomial import binomial_from_bits, normal_quantile, uniform_from_b
 from perfjax.leakage import check_count_level, given_noise
 from perfjax.mechanisms import RandomizedResponse
 from perfjax.montecarlo._inputs import as_key, as_trials
-from perfjax.scenario import Scenario
+from perfjax.scenario import Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = ["runs", "simulate_counts"]
@@ -62,7 +62,7 @@ def simulate_counts(
         >>> runs.population.shape
         (10, 51)
     """
-    check_count_level(scenario.mechanism)
+    check_count_level(as_single(scenario).mechanism)
     key = as_key(key)
     trials, first_trial = as_trials(trials, first_trial)
     scenario = scenario.replace_noise(noise)

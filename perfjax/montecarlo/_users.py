@@ -15,7 +15,7 @@ from perfjax.leakage import LikelihoodRatioAbove, PairTable, TrueBitKept
 from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.montecarlo._inputs import as_key, as_trials, without_gradient
 from perfjax.montecarlo._normals import normals
-from perfjax.scenario import Scenario
+from perfjax.scenario import Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = ["simulate_users"]
@@ -76,7 +76,7 @@ def simulate_users(
         (3, 51)
     """
     key, (trials, first_trial) = as_key(key), as_trials(trials, first_trial)
-    _RELEASES.check(scenario.mechanism, scenario.leakage)
+    _RELEASES.check(as_single(scenario).mechanism, scenario.leakage)
     scenario = scenario.replace_noise(noise)
     cap = _check.in_range(scenario.participation.cap, "cap", 1, 2.0**31, open_high=True)
     scenario = eqx.tree_at(lambda s: s.participation.cap, scenario, cap)

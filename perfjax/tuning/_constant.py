@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, Key
 from perfjax import _check, theorems
 from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
-from perfjax.scenario import Scenario
+from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._optimum import Optimum, Status
 
 __all__ = ["tune"]
@@ -63,7 +63,8 @@ def tune(
         >>> bool(optimum.privacy_pays)
         True
     """
-    objective = CumulativeError() if objective is None else objective
+    as_single(scenario)
+    objective = CumulativeError() if objective is None else _check.as_kind(objective, "objective", AbstractObjective)
     if scenario.mechanism.noise.ndim:
         first = scenario.mechanism.noise[..., 0]
         scenario = scenario.with_noise(first)
@@ -86,8 +87,12 @@ def _check_constraint(constraint, scenario):
 
 def _log_bounds(bounds, scenario):
     dtype = scenario.population.dtype
-    low, high = scenario.mechanism.noise_bounds if bounds is None else bounds
-    low, high = (_check.as_float(x, "bounds").astype(dtype) for x in (low, high))
+    bounds = scenario.mechanism.noise_bounds if bounds is None else bounds
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise _check.fail("bounds", "be two numbers, (least, greatest)", _check.quoted(bounds))
+    low, high = (_check.as_float(x, "bounds").astype(dtype) for x in bounds)
+    if low.ndim or high.ndim:
+        raise _check.fail("bounds", "be two numbers, (least, greatest)", bounds)
     for x in (low, high):
         _check.in_range(x, "bounds", 0, open_low=True, open_high=True)
     if _check.is_known(low, high) and not np.less(low, high):

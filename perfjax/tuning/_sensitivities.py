@@ -52,7 +52,7 @@ def sensitivities(optimum: Optimum) -> Sensitivities:
 
     Source: ours; the paper tunes by grid and bounded search.
     """
-    if optimum.noise.ndim:
+    if _check.as_kind(optimum, "optimum", Optimum).noise.ndim:
         raise _check.fail("optimum", "be a single result", f"a batch of shape {optimum.noise.shape}")
     if getattr(optimum.objective, "solver", None) == "counts":
         raise _check.fail("optimum", "be that of a deterministic objective", 'one with solver "counts"')
