@@ -12,8 +12,18 @@ from perfjax.law import check_law, law_of
 from perfjax.meanfield import recursion
 from perfjax.montecarlo import as_key, runs
 from perfjax.scenario import Scenario, as_single
+from perfjax.trajectory import Trajectory
 
-__all__ = ["AbstractObjective", "CumulativeBound", "CumulativeError", "Evaluation", "FinalError", "growth_factor"]
+__all__ = [
+    "AbstractObjective",
+    "CumulativeBound",
+    "CumulativeError",
+    "Evaluation",
+    "FinalError",
+    "growth_factor",
+    "log_value",
+    "score_runs",
+]
 
 SOLVERS = ("mean-field", "law", "counts")
 COLLAPSED = ("floor", "survived", "penalty")
@@ -248,7 +258,13 @@ def _over_law(objective, scenario, key, window):
 
 
 def _over_runs(objective, scenario, key, window):
-    paths = runs(scenario, key, objective.trials)
+    return score_runs(objective, runs(scenario, key, objective.trials), window)
+
+
+def score_runs(
+    objective: AbstractObjective, paths: Trajectory, window: slice
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The mean over simulated runs of their summed error, as the objective counts it, and of their last population."""
     down, error = paths.collapsed[:, window], paths.expected_error[:, window]
     if objective.collapsed == "penalty":
         error = jnp.where(down, objective.penalty.astype(error.dtype), error)

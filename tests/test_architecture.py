@@ -31,6 +31,7 @@ LAYERS = [
     ["sweeps"],
     ["_summary"],
     ["plots"],
+    ["figures"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

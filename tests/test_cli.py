@@ -439,6 +439,32 @@ def test_out_of_reach_names_the_solver_that_reaches(run, scenario_file):
     assert "--solver users" in err
 
 
+def test_a_figure_is_drawn_with_its_numbers_beside_it(run, tmp_path, monkeypatch):
+    from perfjax import figures
+
+    small = figures.FIGURES[2]._replace(reduced={"cells": 2, "levels": 3, "trials": 2})
+    monkeypatch.setattr(figures._registry, "FIGURES", {2: small})
+    code, out, _ = run("figure", 2, "--out", tmp_path)
+    assert code == 0
+    assert out.startswith("Figure 2: Best budget of randomized response")
+    assert sorted(os.listdir(tmp_path)) == ["figure-2.nc", "figure-2.png"]
+    with xarray.open_dataset(tmp_path / "figure-2.nc", engine="scipy") as data:
+        assert dict(data.sizes) == {"leave": 2, "recruit": 2, "epsilon": 3}
+        assert (data.attrs["figure"], data.attrs["full"], data.attrs["dtype"]) == (2, 0, "float64")
+        assert figures.summary(data)[0] in out
+        figures.draw(data)
+    code, out, err = run("figure", 2, "--out", tmp_path)
+    assert (code, out) == (2, "")
+    assert "figure-2.png exists; give --force to overwrite it." in err
+
+
+def test_a_bad_figure_is_one_clear_line(run, tmp_path):
+    for arguments, words in (((8, "--out", tmp_path), "be one of 1, 2, 3"), ((1, "--out", "missing"), "no folder")):
+        code, out, err = run("figure", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert words in err
+
+
 def test_python_dash_m_is_the_command():
     shown = subprocess.run(
         [sys.executable, "-m", "perfjax", "scenario", "show", "--preset", "breach-survey"],
