@@ -35,4 +35,41 @@ from perfjax.tuning import regret as regret
 from perfjax.tuning import sensitivities as sensitivities
 from perfjax.tuning import tune as tune
 
+__all__ = [
+    "CumulativeBound",
+    "CumulativeError",
+    "FinalError",
+    "GaussianMean",
+    "LikelihoodRatioAbove",
+    "Optimum",
+    "Participation",
+    "PopulationLaw",
+    "RandomizedResponse",
+    "Scenario",
+    "Sensitivities",
+    "Status",
+    "Trajectory",
+    "TrueBitKept",
+    "accounting",
+    "files",
+    "leak_probability",
+    "leakage",
+    "load_scenario",
+    "mean_field",
+    "mechanisms",
+    "objectives",
+    "population_law",
+    "preset",
+    "regret",
+    "save_scenario",
+    "sensitivities",
+    "simulate_counts",
+    "simulate_users",
+    "sweep",
+    "sweeps",
+    "theorems",
+    "tune",
+    "tuning",
+]
+
 __version__ = "0.1.0"

@@ -22,7 +22,9 @@ __all__ = [
     "as_count",
     "as_float",
     "as_floats",
+    "as_kind",
     "check_known",
+    "check_shapes",
     "fail",
     "in_dtype",
     "in_range",
@@ -79,11 +81,31 @@ def as_floats(**named: Numbers) -> list[Float[Array, "..."]]:
     return [_cast(array, dtype) for array in arrays]
 
 
+def check_shapes(**arrays: Array) -> tuple[int, ...]:
+    """The shape of the named arrays together; raise a `ValueError` if they do not broadcast."""
+    shapes = [array.shape for array in arrays.values()]
+    try:
+        return jnp.broadcast_shapes(*shapes)
+    except ValueError as error:
+        names = ", ".join(f"`{name}`" for name in arrays)
+        found = ", ".join(str(shape) for shape in shapes)
+        raise ValueError(f"Arguments {names} must have shapes that broadcast, but have {found}.") from error
+
+
 def as_count(value: int, name: str, *, low: int) -> int:
     """`value` as a Python int of at least `low`: something that fixes an array's shape."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < low:
         raise fail(name, f"be an integer of at least {low}", quoted(value))
     return int(value)
+
+
+def as_kind(value: object, name: str, kind: type) -> Any:
+    """`value` if it is one of `kind`."""
+    if not isinstance(value, kind):
+        found = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
+        wanted = kind.__name__.removeprefix("Abstract")
+        raise fail(name, f"be {'an' if wanted[0] in 'AEIOU' else 'a'} {wanted}", found)
+    return value
 
 
 def as_choice(value: str, name: str, choices: Iterable[str]) -> str:
@@ -130,7 +152,10 @@ def in_dtype(value: Any, dtype: DTypeLike) -> Any:
     """Python numbers as an array of `dtype`, anything else as it is: 0.5 is no reason to widen a computation."""
     numbers = jax.tree.leaves(value)
     plain = numbers and all(isinstance(x, int | float) and not hasattr(x, "dtype") for x in numbers)
-    return np.asarray(value, dtype) if plain else value
+    try:
+        return np.asarray(value, dtype) if plain else value
+    except (ValueError, OverflowError):
+        return value  # ragged, or beyond any float: whoever takes it says so by its name
 
 
 def one_dtype(tree: PyTree) -> PyTree:
@@ -148,8 +173,8 @@ def _cast(array: Array, dtype: DTypeLike) -> Float[Array, "..."]:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     """A hint that names the known spelling nearest to `name`, or all of them if none is near."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    known = sorted(set(known))
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"did you mean `{close[0]}`?" if close else "known are " + ", ".join(f"`{k}`" for k in known) + "."
 
 
@@ -163,5 +188,13 @@ def check_known(names: Iterable[str], known: Sequence[str], what: str) -> None:
 def _shown(value: object) -> str:
     if isinstance(value, jax.Array | np.ndarray | np.generic):
         flat = np.asarray(value)
-        return f"{flat[()]:g}" if flat.ndim == 0 and flat.dtype.kind in "fiu" else np.array2string(flat, threshold=6)
-    return str(value)
+        return (
+            f"{flat[()]:g}"
+            if flat.ndim == 0 and flat.dtype.kind in "fiu"
+            else _one_line(np.array2string(flat, threshold=6))
+        )
+    return _one_line(str(value))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -121,6 +121,7 @@ def binomial_quantile(
     # A traced value is not checked: that would cost more than the draw.
     for name in [name for name, value in checked.items() if _check.is_known(value)]:
         _check.in_range(checked[name], name, 0.0, math.inf if name == "n" else 1.0)
+    _check.check_shapes(**checked)
     u, n, p = checked["u"], checked["n"], checked["p"]
     upper, q = checked.get("upper", 1 - u), checked.get("q", 1 - p)
     return _quantile(u, upper, n, p, q)

@@ -20,7 +20,15 @@ from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.participation import Participation
 from perfjax.scenario import PARTS, Scenario, arguments
 
-__all__ = ["load_scenario", "preset", "preset_names", "save_scenario"]
+__all__ = [
+    "load_scenario",
+    "preset",
+    "preset_names",
+    "preset_text",
+    "replacing",
+    "save_scenario",
+    "to_toml",
+]
 
 TYPES = {
     "mechanism": {kind.__name__: kind for kind in (GaussianMean, RandomizedResponse)},
@@ -47,7 +55,11 @@ def load_scenario(path: str | os.PathLike) -> Scenario:
             of range; the file is named.
         OSError: if the file can't be read.
     """
-    return _read(Path(path).read_text(encoding="utf-8"), str(path))
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a TOML file: {error}") from error
+    return _read(text, str(path))
 
 
 def save_scenario(scenario: Scenario, path: str | os.PathLike, *, about: str | None = None) -> None:
@@ -84,6 +96,9 @@ def preset(name: str) -> Scenario:
         name: "mean-estimation" or "randomized-response", the settings of the published experiments; "breach-survey",
             mean estimation with the leave probability of a survey on breach notices.
 
+    Returns:
+        The scenario, in JAX's default float dtype.
+
     Raises:
         ValueError: for any other name.
 
@@ -101,7 +116,7 @@ def preset_names() -> list[str]:
 
 
 def preset_text(name: str) -> str:
-    """The file of a preset, with its sources."""
+    """The text of a preset's file, with its sources; `name` is one of `preset_names()`."""
     return _presets().joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -112,7 +127,7 @@ def _presets():
 def _read(text: str, where: str) -> Scenario:
     try:
         return _build(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"{where}: not a TOML file: {error}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
@@ -121,6 +136,8 @@ def _read(text: str, where: str) -> Scenario:
 def _build(content: dict[str, Any]) -> Scenario:
     known = (*PARTS, "population", "rounds")
     _check_keys(content, (*known, "about"), known, "key")
+    if not isinstance(content.get("about", ""), str):
+        raise _check.fail("about", "be a text", content["about"])
     parts = {}
     for part in PARTS:
         table = content[part]

@@ -7,10 +7,10 @@ from jaxtyping import Array, Float
 
 from perfjax import leakage
 from perfjax._check import Numbers
-from perfjax.scenario import Scenario
+from perfjax.scenario import Scenario, as_single
 from perfjax.trajectory import Trajectory
 
-__all__ = ["mean_field"]
+__all__ = ["mean_field", "recursion"]
 
 
 def mean_field(scenario: Scenario, *, noise: Numbers | None = None) -> Trajectory:
@@ -41,8 +41,7 @@ def mean_field(scenario: Scenario, *, noise: Numbers | None = None) -> Trajector
         >>> path.population.shape
         (51,)
     """
-    if noise is not None:
-        scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
+    scenario = as_single(scenario).replace_noise(noise)
     return _mean_field(scenario)
 
 

@@ -8,13 +8,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from perfjax import _check, leakage, theorems
-from perfjax.law import law_of
+from perfjax.law import check_law, law_of
 from perfjax.meanfield import recursion
-from perfjax.montecarlo import runs
-from perfjax.scenario import Scenario
+from perfjax.montecarlo import as_key, runs
+from perfjax.scenario import Scenario, as_single
 from perfjax.trajectory import Trajectory
 
-__all__ = ["AbstractObjective", "CumulativeBound", "CumulativeError", "Evaluation", "FinalError", "score_runs"]
+__all__ = [
+    "AbstractObjective",
+    "CumulativeBound",
+    "CumulativeError",
+    "Evaluation",
+    "FinalError",
+    "growth_factor",
+    "log_value",
+    "score_runs",
+]
 
 SOLVERS = ("mean-field", "law", "counts")
 COLLAPSED = ("floor", "survived", "penalty")
@@ -45,18 +54,22 @@ class AbstractObjective(eqx.Module):
             scenario: the scenario.
             key: randomness, for a solver that samples.
 
+        Returns:
+            The value, of the units of an error: squared error, summed over the releases that count.
+
         Raises:
-            ValueError: if the objective does not exist for the scenario.
+            ValueError: if the objective does not exist for the scenario, or `key` is missing or one too many.
         """
-        self.check(scenario, key)
-        return _value(self, scenario, key)
+        self.check(as_single(scenario), key)
+        value = log_value(self, scenario, key)
+        fits = value < jnp.log(jnp.finfo(value.dtype).max)
+        return jnp.where(fits, jnp.exp(jnp.where(fits, value, 0)), jnp.inf)
 
 
 @eqx.filter_jit
-def _value(objective, scenario, key):
-    log_value = objective.evaluate(scenario, key).log_value
-    fits = log_value < jnp.log(jnp.finfo(log_value.dtype).max)
-    return jnp.where(fits, jnp.exp(jnp.where(fits, log_value, 0)), jnp.inf)
+def log_value(objective: AbstractObjective, scenario: Scenario, key: Key[Array, ""] | None) -> Float[Array, ""]:
+    """The log of the objective for a checked scenario, compiled."""
+    return objective.evaluate(scenario, key).log_value
 
 
 class FinalError(AbstractObjective):
@@ -67,6 +80,9 @@ class FinalError(AbstractObjective):
         trials: as in `CumulativeError`.
         collapsed: as in `CumulativeError`.
         penalty: as in `CumulativeError`.
+
+    Raises:
+        ValueError: as `CumulativeError` does.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3.
     """
@@ -107,6 +123,9 @@ class CumulativeError(AbstractObjective):
             error of the users at the floor (default). "penalty": with `penalty` for each such release. "survived":
             not at all, the mean over the releases before standing for the rest; for "counts" only.
         penalty: error of a release after collapse, above 0.
+
+    Raises:
+        ValueError: if an argument is out of range, or `trials` or `penalty` is given without what needs it or missing.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3 (regret) and Lemma 9.
     """
@@ -198,14 +217,20 @@ def _check_run(solver, trials, collapsed, penalty):
         raise ValueError('Argument `penalty` must be given with collapsed "penalty", and only then.')
     if penalty is not None:
         penalty = _check.in_range(_check.as_float(penalty, "penalty"), "penalty", 0, open_low=True, open_high=True)
+        if penalty.ndim:
+            raise _check.fail("penalty", "be one number", penalty)
     return solver, trials, collapsed, penalty
 
 
 def _check_solver(solver, scenario, key):
-    if solver != "mean-field":
+    if solver == "law":
+        check_law(scenario)
+    elif solver == "counts":
         leakage.check_count_level(scenario.mechanism)
     if (solver == "counts") != (key is not None):
         raise ValueError('Argument `key` must be given with solver "counts", and only then.')
+    if key is not None:
+        as_key(key)
 
 
 def _window(objective, scenario, key, first, last) -> Evaluation:

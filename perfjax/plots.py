@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+from jaxtyping import Array
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -26,12 +27,21 @@ def plot_optimum(optimum: Optimum) -> Figure:
     return figure
 
 
-def plot_objective(optimum: Optimum, ax: Axes | None = None, *, points: int = 300) -> Axes:
-    """The objective against noise on log axes, with the best noise, no privacy and (for a clipped mean) gamma_c."""
+def plot_objective(optimum: Optimum, ax: Axes | None = None, *, points: int = 300, key: Array | None = None) -> Axes:
+    """The objective against noise on log axes, with the best noise, no privacy and the noise that theory names.
+
+    That is gamma_c of Theorem 2 for a clipped mean and `outside="shared"`, eps_c of Theorem 1 for randomized response.
+
+    Args:
+        optimum: a single result of `tune`.
+        ax: where to draw.
+        points: noise levels of the curve, between the mechanism's default search bounds.
+        key: randomness, for an objective that samples.
+    """
     ax = plt.subplots(layout="constrained")[1] if ax is None else ax
     scenario, mechanism = optimum.scenario, optimum.scenario.mechanism
     noise = jnp.geomspace(*mechanism.noise_bounds, points, dtype=optimum.noise.dtype)
-    evaluate = jax.jit(jax.vmap(lambda x: optimum.objective.evaluate(scenario.with_noise(x)).log_value))
+    evaluate = jax.jit(jax.vmap(lambda x: optimum.objective.evaluate(scenario.with_noise(x), key).log_value))
     ax.plot(noise, np.exp(evaluate(noise)), color="C0", label="objective")
     ax.axhline(float(optimum.value_without_privacy), color="C3", linestyle="--", label="no privacy")
     if 0 < float(optimum.noise) < np.inf:
@@ -89,7 +99,15 @@ def plot_fan(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Axes
 
 
 def plot_error(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Axes:
-    """The expected squared error of every release, for the same results as `plot_fan`."""
+    """The expected squared error of every release, for the same results as `plot_fan`.
+
+    Args:
+        result: as in `plot_fan`.
+        ax: where to draw.
+
+    Raises:
+        ValueError: as `plot_fan` does.
+    """
     ax = plt.subplots(layout="constrained")[1] if ax is None else ax
     ax.plot(summary(result).expected_error, color="C1")
     ax.set(yscale="log", xlabel="release", ylabel="expected squared error")
@@ -100,14 +118,15 @@ def _mark_critical(scenario, ax):
     """The noise that theory names: gamma_c for a clipped mean, eps_c for randomized response."""
     who = scenario.participation
     if isinstance(scenario.mechanism, GaussianMean):
-        if scenario.mechanism.clip_radius is None:
-            return
+        if scenario.mechanism.clip_radius is None or scenario.leakage.outside != "shared":
+            return  # the theorem says nothing
         value = theorems.critical_noise_scale(
             who.leave,
             who.recruit,
             scenario.leakage.threshold,
             clip_radius=scenario.mechanism.clip_radius,
             population=scenario.population,
+            recruiters=who.recruiters,
         )
         name = "γ_c (Theorem 2)"
     else:

@@ -14,9 +14,11 @@ from perfjax.leakage import AbstractLeakage, check_pair
 from perfjax.mechanisms import AbstractMechanism
 from perfjax.participation import Participation
 
-__all__ = ["PARTS", "Scenario", "arguments"]
+__all__ = ["PARTS", "Scenario", "arguments", "as_single"]
 
-PARTS = ("mechanism", "leakage", "participation")
+KINDS = {"mechanism": AbstractMechanism, "leakage": AbstractLeakage, "participation": Participation}
+PARTS = tuple(KINDS)
+DERIVED = ("clips",)  # fields of parts that follow from their others
 
 
 class Scenario(eqx.Module):
@@ -31,6 +33,10 @@ class Scenario(eqx.Module):
         participation: who leaves, who recruits, floor and cap.
         population: n_0, users at release 0, above 0 and at most the cap.
         rounds: T, at least 1.
+
+    Raises:
+        ValueError: if an argument is out of range, mechanism and leakage are no supported pair, the noise is neither
+            one value nor T + 1 of them, or the population exceeds the cap.
 
     Example:
         >>> import perfjax as pj
@@ -54,14 +60,8 @@ class Scenario(eqx.Module):
         population: Numbers,
         rounds: int,
     ):
-        for name, part, kind in zip(
-            PARTS,
-            (mechanism, leakage, participation),
-            (AbstractMechanism, AbstractLeakage, Participation),
-            strict=True,
-        ):
-            if not isinstance(part, kind):
-                raise _check.fail(name, f"be a {kind.__name__.removeprefix('Abstract')}", type(part).__name__)
+        for name, part in zip(PARTS, (mechanism, leakage, participation), strict=True):
+            _check.as_kind(part, name, KINDS[name])
         check_pair(mechanism, leakage)
         population = _check.in_range(_check.as_float(population, "population"), "population", 0, open_low=True)
         self.mechanism, self.leakage, self.participation, self.population = _check.one_dtype(
@@ -82,6 +82,12 @@ class Scenario(eqx.Module):
     def replace(self, **leaves: Any) -> "Scenario":
         """A scenario with some leaves (of any part, by name) or whole parts replaced, and everything checked again.
 
+        Args:
+            **leaves: values by name; Python numbers take the dtype of the scenario.
+
+        Returns:
+            The new scenario; this one is left as it is.
+
         Raises:
             ValueError: for a name that no part has, with the nearest that one has; or a value out of range.
         """
@@ -96,7 +102,7 @@ class Scenario(eqx.Module):
         }
         own |= {name: value for name, value in leaves.items() if name in own}
         for part in PARTS:
-            made_of = arguments(own[part])
+            made_of = arguments(_check.as_kind(own[part], part, KINDS[part]))
             changed = {name: value for name, value in leaves.items() if name in made_of and name not in own}
             if changed:
                 own[part] = type(own[part])(**(made_of | changed))
@@ -116,7 +122,11 @@ class Scenario(eqx.Module):
 
     def without_privacy(self) -> "Scenario":
         """The scenario with no noise: everybody is leaked at every release."""
-        return self.replace(**{self.mechanism.noise_name: self.mechanism.no_privacy})
+        return self.replace_noise(self.mechanism.no_privacy)
+
+    def replace_noise(self, noise: Numbers | None) -> "Scenario":
+        """The scenario with another noise, checked, under whatever name; itself if `noise` is None."""
+        return self if noise is None else self.replace(**{self.mechanism.noise_name: noise})
 
     def with_noise(self, noise: Float[Array, "..."]) -> "Scenario":
         """The scenario with its noise leaf set, unchecked: for code that traces."""
@@ -133,9 +143,15 @@ class Scenario(eqx.Module):
         return eqx.tree_at(chosen, self, list(leaves.values()))
 
 
+def as_single(scenario: Scenario, name: str = "scenario") -> Scenario:
+    """`scenario`, if it is one scenario and not a batch, which takes `jax.vmap` or `sweep`."""
+    leaves = _check.as_kind(scenario, name, Scenario).leaves()
+    scalars = ("leave", "recruit", "floor", "cap", "threshold", "population")
+    for leaf in (leaf for leaf in scalars if leaf in leaves and leaves[leaf].ndim):
+        raise _check.fail(leaf, "be one number (a batch of scenarios takes `jax.vmap` or `sweep`)", leaves[leaf])
+    return scenario
+
+
 def arguments(part: eqx.Module) -> dict[str, Any]:
     """What a part was made of: its fields, less those it derives from the others."""
     return {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name not in DERIVED}
-
-
-DERIVED = ("clips",)

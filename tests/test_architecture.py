@@ -29,7 +29,10 @@ LAYERS = [
     ["objectives"],
     ["tuning"],
     ["sweeps"],
+    ["_summary"],
+    ["plots"],
     ["figures"],
+    ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
@@ -51,7 +54,7 @@ def imported(module):
     return found
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.split(".")[1] in LEVEL])
+@pytest.mark.parametrize("module", MODULES)
 def test_imports_point_one_way(module):
     own = module.split(".")[1]
     for other in imported(module):
@@ -64,7 +67,7 @@ def test_theorems_import_no_simulator():
             assert imported(module) <= {"theorems", "_check"}
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", ["perfjax", *MODULES])
 def test_public_names_are_listed(module):
     assert not {"utils", "helpers"} & set(module.split("."))
     tree = source(module)
@@ -73,6 +76,8 @@ def test_public_names_are_listed(module):
         listed = importlib.import_module(module).__all__
         assert len(set(listed)) == len(listed)
         assert all(hasattr(importlib.import_module(module), name) for name in listed)
+        own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        assert {name for name in own if not name.startswith("_")} <= set(listed)
 
 
 def descendants(cls):

@@ -157,12 +157,13 @@ def test_plot_is_saved(run, scenario_file, tmp_path):
     assert "best.png" in out
 
 
-def test_a_picture_that_cannot_be_saved_does_not_cost_the_answer(run, scenario_file, tmp_path):
-    code, out, err = run("tune", scenario_file(), "--plot", tmp_path / "missing" / "best.png", "--json")
-    assert code == 2
-    assert json.loads(out)["best"]["noise"] > 0
-    assert err.count("\n") == 1
-    assert "best.png" in err
+def test_a_picture_that_cannot_be_saved_is_refused_before_the_search(run, scenario_file, tmp_path):
+    (tmp_path / "kept.png").write_text("mine")
+    for path in (tmp_path / "missing" / "best.png", tmp_path / "kept.png"):
+        code, out, err = run("tune", scenario_file(), "--plot", path)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert path.name in err
+    assert (tmp_path / "kept.png").read_text() == "mine"
 
 
 def test_an_infeasible_constraint_is_an_answer_not_a_crash(run, scenario_file):
@@ -221,6 +222,13 @@ def test_a_bad_file_is_one_clear_line(run, scenario_file, change, words):
         (("--at-rho", 1, "--at-epsilon", 1), "either"),
         (("--preset", "randomized-response", "--at-rho", 1), "--at-epsilon"),
         (("--constraint", "nonsense"), '"growth" or "theorem-2"'),
+        (("--preset", ""), "Unknown preset ``"),
+        (("--at-rho", 0), "`rho` must lie in (0, inf], but is 0"),
+        (("--leave", "much"), "Invalid value for '--leave'"),
+        (("--leave",), "'--leave' requires an argument"),
+        (("--leav", 0.1), "No such option: --leav"),
+        (("--dtype", "float16"), "'float16' is not one of 'float32', 'float64'"),
+        (("one.toml", "two.toml"), "two.toml"),
     ],
 )
 def test_a_bad_option_is_one_clear_line(run, arguments, words):
@@ -229,6 +237,18 @@ def test_a_bad_option_is_one_clear_line(run, arguments, words):
     assert out == ""
     assert err.count("\n") == 1
     assert words in err
+
+
+def test_a_command_that_does_not_exist_is_one_clear_line(run):
+    code, out, err = run("tun")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "No such command 'tun'" in err
+
+
+def test_no_command_prints_the_help(run):
+    code, out, err = run()
+    assert (code, err) == (2, "")
+    assert "simulate" in out
 
 
 def test_a_folder_without_permission_is_one_clear_line(run, tmp_path):
@@ -252,7 +272,7 @@ def library_runs(path, solver, trials, noise=1.0):
     return simulate(pj.load_scenario(path).replace(noise_scale=noise), key=jax.random.key(3), trials=trials)
 
 
-@pytest.mark.parametrize("solver", ["users", "counts"])
+@pytest.mark.parametrize("solver", [pytest.param("users", marks=pytest.mark.slow), "counts"])
 def test_simulate_reports_what_the_library_finds(run, small, solver):
     code, out, err = run(
         "simulate", small, "--solver", solver, "--trials", 9, "--seed", 3, "--noise", 0.5, "--leave", 0.9, "--json"
@@ -401,6 +421,8 @@ def test_ctrl_c_stops_cleanly_and_says_how_far_it_came(run, small, tmp_path, mon
         (("--plot", "missing/out.png"), "there is no folder missing"),
         (("--plot", "out.xyz"), "the name of a picture ends in one of"),
         (("--save", "."), "is a folder"),
+        (("--save", "out.png", "--plot", "out.png"), "--save and --plot must be two files"),
+        (("--trials", 2**31), "`trials` must be below 2^31, but is 2147483648"),
     ],
 )
 def test_a_bad_simulation_is_one_clear_line_before_it_starts(run, small, arguments, words, monkeypatch):

@@ -121,11 +121,21 @@ def refuses(text, tmp_path):
         ("population = 100.0", "population = 0", "Argument `population` must lie in (0, inf"),
         ("mean = 0.0", "mean = [1.0, 2.0]", "Argument `mean` must be one number or 3 of them (`dim`)"),
         ("leave = 0.3", "leave = ", "not a TOML file: "),
+        ("leave = 0.3", "leave = " + 2000 * "[", "not a TOML file: "),
+        ('"GaussianMean"', "3", "Unknown type in [mechanism] `3`: known are `GaussianMean`, `RandomizedResponse`."),
+        ("population", "about = 3\npopulation", "Argument `about` must be a text, but is 3."),
     ],
 )
 def test_bad_files_are_one_clear_line(old, new, message, tmp_path):
     assert old in GOOD
     assert refuses(GOOD.replace(old, new), tmp_path).startswith(message)
+
+
+def test_bytes_that_are_no_text_are_one_clear_line(tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: not a TOML file: "):
+        pj.load_scenario(path)
 
 
 def test_a_part_must_be_a_table(tmp_path):

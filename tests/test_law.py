@@ -7,17 +7,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from assertions import finite
 from scenarios import gaussian
 
 import perfjax as pj
 from perfjax.law import law_of
+from perfjax.law._normal import density_and_tail
 
 
 @pytest.fixture(scope="module")
 def decline():
     """A population that may collapse or not."""
     return gaussian(1.0, dim=3, threshold=0.1, leave=0.5, recruit=0.4, population=30.0, rounds=8, cap=150.0)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance", "far"), [("float64", 1e-12, 36.0), ("float32", 5e-6, 12.0)])
+def test_the_density_and_tail_of_the_normal(dtype, tolerance, far):
+    z = jnp.linspace(-far, far, 4001, dtype=dtype)
+    exact = np.abs(np.asarray(z, float))
+    density, tail = density_and_tail(z)
+    np.testing.assert_allclose(density, scipy.stats.norm.pdf(exact), rtol=tolerance)
+    np.testing.assert_allclose(tail, scipy.stats.norm.sf(exact), rtol=tolerance)
 
 
 def test_rows_are_distributions_and_keep_the_mean(decline):
@@ -35,7 +46,8 @@ def test_one_release_has_the_exact_expected_population():
         np.testing.assert_allclose(law.mean, path.population, rtol=1e-4)  # 12 nodes for the shared noise
 
 
-@pytest.mark.parametrize(("cap", "size"), [(300.0, 320), pytest.param(20_000.0, 1280, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("cap", "size"), [(300.0, 320), (20_000.0, 1280)])
 def test_a_row_holds_all_of_its_mass_however_dense_the_nodes(cap, size):
     scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.9, recruit=0.9, population=140.0, rounds=1, cap=cap)
     law = eqx.filter_jit(law_of)(scenario, size)
@@ -45,7 +57,7 @@ def test_a_row_holds_all_of_its_mass_however_dense_the_nodes(cap, size):
     assert abs(law.std[-1] / last.std() - 1) < 0.02
 
 
-@pytest.mark.parametrize("recruiters", ["spared", "everyone"])
+@pytest.mark.parametrize("recruiters", ["spared", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_law_and_counts_agree(decline, recruiters):
     scenario = decline.replace(recruiters=recruiters)
     law = pj.population_law(scenario)
@@ -56,6 +68,12 @@ def test_law_and_counts_agree(decline, recruiters):
     assert abs(last.std() / law.std[-1] - 1) < 0.02
     collapsed = np.mean(np.asarray(runs.population).min(axis=1) <= 1)
     assert abs(collapsed - law.collapse_probability[-1]) < 4 * np.sqrt(collapsed * (1 - collapsed) / last.size) + 1e-4
+    users, count = np.unique(last, return_counts=True)
+    middle = (np.cumsum(count) - count / 2) / last.size
+    levels = np.array([x for x in (0.1, 0.3, 0.5, 0.7, 0.9) if middle[0] < x < middle[-1]])  # not in floor or cap
+    assert levels.size > 1
+    below = np.interp(law.quantile(levels)[:, -1], users, middle)
+    assert np.all(np.abs(below - levels) < 4 * np.sqrt(levels * (1 - levels) / last.size))
     error = np.asarray(runs.expected_error).sum(axis=1)
     assert abs(error.mean() - law.expected_error.sum()) < 4 * error.std() / np.sqrt(last.size)
 
@@ -132,13 +150,32 @@ def test_out_of_reach_is_an_error_that_names_the_way_out():
 def test_bad_input_is_one_clear_line(decline):
     with pytest.raises(ValueError, match="`rtol` must be above 0, but is -1"):
         pj.population_law(decline, rtol=-1)
+    with pytest.raises(ValueError, match='`rtol` must be above 0, but is "fine"'):
+        pj.population_law(decline, rtol="fine")
+    with pytest.raises(ValueError, match=r"`rtol` must be None for a traced scenario, but is 0\.1"):
+        jax.jit(lambda q: pj.population_law(decline.replace(leave=q), rtol=0.1).mean)(0.5)
+    with pytest.raises(ValueError, match=r"`cap` must be at most 1e\+18 for the law of the population, but is inf"):
+        pj.population_law(decline.replace(cap=np.inf))
     with pytest.raises(ValueError, match="`noise_scale`"):
         pj.population_law(decline, noise=[1.0, 2.0])
     with pytest.raises(ValueError, match=r"`p` must lie in \[0, 1\], but is 2"):
         pj.population_law(decline).quantile(2.0)
 
 
-@pytest.mark.parametrize(("floor", "cap"), [(25.0, 400.0), (60.0, 400.0), (5.0, 30.0)])
+def test_without_a_floor_the_expected_error_is_infinite_not_undefined(decline):
+    """Everybody may leave, and nobody's error is infinite: not inf - inf, which comparing two spacings would make."""
+    law = pj.population_law(decline.replace(leave=1.0, recruit=0.0, population=5.0, floor=0.0, cap=20_000.0))
+    assert np.isfinite(law.expected_error[0])
+    assert np.all(np.isinf(law.expected_error[1:]))
+    assert law.relative_error == 0
+    assert np.all(np.isfinite(law.surviving_error))
+    assert np.all(np.isfinite(law.std))
+
+
+@pytest.mark.parametrize(
+    ("floor", "cap"),
+    [pytest.param(25.0, 400.0, marks=pytest.mark.slow), pytest.param(60.0, 400.0, marks=pytest.mark.slow), (5.0, 30.0)],
+)
 def test_a_run_leaves_floor_and_cap_as_it_would_any_population(floor, cap):
     scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.8, recruit=0.5, population=28.0, rounds=6, floor=floor)
     scenario = scenario.replace(cap=cap, recruiters="everyone", recruit=0.35 if cap < 100 else 0.5)

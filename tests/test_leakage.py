@@ -38,7 +38,7 @@ def test_closed_forms(name, dtype):
     mechanism, rule = jax.tree.map(lambda x: x.astype(dtype), (case.mechanism, case.leakage))
     found = pj.leak_probability(mechanism, rule, jnp.asarray(case.population, dtype))
     assert found.dtype == dtype
-    relative, absolute = (1e-9, 1e-11) if dtype == "float64" else (1e-4, 1e-7)
+    relative, absolute = (1e-9, 1e-11) if dtype == "float64" else (1e-5, 1e-7)
     np.testing.assert_allclose(found, case.value, rtol=relative, atol=absolute)
 
 
@@ -46,7 +46,7 @@ def test_closed_forms(name, dtype):
 def test_reference_values_in_float32(case):
     inputs = case["inputs"]
     gamma, n, tau, v = cast("float32", *(inputs[k] for k in ("noise_scale", "population", "threshold", "variance")))
-    close(leak(gamma, n, tau, inputs["dim"], covariance=v), case["value"], 1e-4)
+    close(leak(gamma, n, tau, inputs["dim"], covariance=v), case["value"], 1e-5)
 
 
 # "recomputed" and noncentral chi-squares.
@@ -64,7 +64,7 @@ def test_recomputed_is_a_mixture_of_noncentral_chi_squares(dim):
     close(found, [recomputed_mixture(g, m, t, dim) for _, m, g, t in settings], 1e-8, of=settings)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 12])
+@pytest.mark.parametrize("dim", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(12, marks=pytest.mark.slow)])
 def test_recomputed_given_the_distance_is_a_noncentral_chi_square(dim):
     """With n = 100, gamma = 20 the kink of the square root lies inside the range of the integral."""
     n, gamma, tau, s = (
@@ -86,7 +86,7 @@ def test_recomputed_given_the_distance_is_a_noncentral_chi_square(dim):
         *cast("float32", s, gamma, n), threshold=jnp.asarray(tau, "float32"), dim=dim, outside="recomputed"
     )
     assert single.dtype == jnp.float32
-    np.testing.assert_allclose(single, exact, rtol=0, atol=2e-4)
+    np.testing.assert_allclose(single, exact, rtol=0, atol=1e-6)
 
 
 def test_shared_given_the_distance_is_one_normal_distribution_function():
@@ -206,7 +206,7 @@ def both_and_gradient(dim, outside):
 
 
 @OUTSIDE
-@pytest.mark.parametrize("dim", [1, 12, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (4, 50))])
+@pytest.mark.parametrize("dim", [12, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (1, 4, 50))])
 def test_stable_everywhere(dim, outside):
     grid = np.meshgrid(GAMMA, N, TAU, indexing="ij")
     evaluate = both_and_gradient(dim, outside)
@@ -216,11 +216,12 @@ def test_stable_everywhere(dim, outside):
         finite(gradient)
         probability(value)
         found[dtype] = np.asarray(value, float)
-        assert np.all(np.abs(found[dtype].sum(axis=1) - 1) < (1e-9 if dtype == "float64" else 1e-4))
+        assert np.all(np.abs(found[dtype].sum(axis=1) - 1) < (1e-12 if dtype == "float64" else 1e-6))
         if outside == "shared":
             leaked = found[dtype][:, 0].reshape(grid[0].shape)
-            assert np.all(np.diff(leaked, axis=0) <= (1e-11 if dtype == "float64" else 1e-6)), "more noise leaks less"
-    np.testing.assert_allclose(found["float32"], found["float64"], rtol=0, atol=3e-4)
+            assert np.all(np.diff(leaked, axis=0) <= (1e-11 if dtype == "float64" else 1e-7)), "more noise leaks less"
+    # At d = 4, n = 1.5 the sixteen nodes of float32 are 8e-6 off; elsewhere it is 2e-7.
+    np.testing.assert_allclose(found["float32"], found["float64"], rtol=0, atol=1e-5 if dim == 4 else 5e-7)
 
 
 @pytest.mark.parametrize("dim", [2, 12])
@@ -308,7 +309,7 @@ def test_outside_must_be_known():
 
 
 def test_a_negative_population_is_refused():
-    with pytest.raises(ValueError, match=r"^Argument `population` must lie in \[0, inf\]?\)?, but is -1\.$"):
+    with pytest.raises(ValueError, match=r"^Argument `population` must lie in \[0, inf\], but is -1\.$"):
         leak(1.0, -1.0, 0.1, 2)
 
 

@@ -175,6 +175,12 @@ def test_bad_response(arguments, message):
         RESPONSE(*arguments)
 
 
+@pytest.mark.parametrize("value", ["false", 1, None])
+def test_clipping_the_estimate_is_a_choice_of_two(value):
+    with refuses("Argument `clip_estimate` must be True or False, but is "):
+        RESPONSE(1.0, clip_estimate=value)
+
+
 # The Gaussian mean.
 
 
@@ -277,6 +283,8 @@ def test_from_budget_spends_exactly_the_budget(budget, scope):
         ({}, "Give either `rho`, or `epsilon` together with `delta`."),
         ({"rho": 1.0, "epsilon": 1.0, "delta": 0.1}, "Give either `rho`, or `epsilon` together with `delta`."),
         ({"epsilon": 1.0}, "Give either `rho`, or `epsilon` together with `delta`."),
+        ({"rho": 0.0}, "Argument `rho` must lie in (0, inf], but is 0."),
+        ({"epsilon": 1.0, "delta": 0.0}, "Argument `delta` must be above 0 where `epsilon` is finite, but is 0.0."),
         ({"rho": 1.0, "scope": "global"}, 'Argument `scope` must be "local" or "central", but is "global".'),
         ({"rho": 1.0, "scope": "central"}, 'Argument `population` must be given with scope "central", and only then.'),
         ({"rho": 1.0, "population": 5.0}, 'Argument `population` must be given with scope "central", and only then.'),

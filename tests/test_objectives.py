@@ -134,7 +134,7 @@ def test_a_clipping_bias_counts_once_per_release():
     np.testing.assert_allclose(pj.CumulativeBound()(scenario), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("recruiters", ["spared", "everyone"])
+@pytest.mark.parametrize("recruiters", ["spared", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_the_bound_holds_wherever_the_population_grows_and_no_cap_binds(recruiters):
     rng = np.random.default_rng(3)
     count = 3000
@@ -237,6 +237,18 @@ def test_no_privacy_is_evaluated_at_the_limit():
         (
             lambda: pj.CumulativeError(collapsed="penalty", penalty=0.0),
             "Argument `penalty` must lie in (0, inf), but is 0.",
+        ),
+        (
+            lambda: pj.CumulativeError(collapsed="penalty", penalty=[1.0, 2.0]),
+            "Argument `penalty` must be one number, but is [1. 2.].",
+        ),
+        (
+            lambda: pj.CumulativeError(solver="counts", trials=2)(gaussian(), key=0),
+            "Argument `key` must be a typed key, as `jax.random.key(0)` makes it, but is 0.",
+        ),
+        (
+            lambda: pj.CumulativeError(solver="law")(gaussian(cap=np.inf)),
+            "Argument `cap` must be at most 1e+18 for the law of the population, but is inf.",
         ),
         (
             lambda: pj.CumulativeBound()(gaussian(noise_scale=np.ones(11))),

@@ -77,3 +77,28 @@ def test_what_has_no_spread_is_refused(scenario):
     for plot in (plots.plot_fan, plots.plot_error):
         with pytest.raises(ValueError, match="`result` must be the law or a simulation of one scenario, but is Traj"):
             plot(pj.mean_field(scenario))
+
+
+@pytest.fixture(scope="module")
+def optimum():
+    return pj.tune(gaussian(clip_radius=20.0, leave=0.9, recruit=0.2, recruiters="everyone"), pj.CumulativeBound())
+
+
+def test_the_objective_is_shown_with_its_best_noise_and_that_of_theory(optimum):
+    ax = plots.plot_objective(optimum, points=5)
+    curve, without, best, critical = (np.asarray(line.get_data(), float) for line in ax.lines)
+    np.testing.assert_allclose(curve[0], np.geomspace(1e-3, 1e3, 5))
+    for noise, value in curve.T:
+        np.testing.assert_allclose(value, optimum.objective(optimum.scenario.replace_noise(noise)), rtol=1e-9)
+    np.testing.assert_allclose(without[1], optimum.value_without_privacy)
+    np.testing.assert_allclose(best[:, 0], [optimum.noise, optimum.value])
+    least = pj.theorems.critical_noise_scale(0.9, 0.2, 0.02, clip_radius=20.0, population=100.0, recruiters="everyone")
+    np.testing.assert_allclose(critical[0], least)
+    assert ax.get_xlabel() == "noise_scale γ"
+
+
+def test_the_population_is_shown_under_the_best_noise_and_without(optimum):
+    ax = plots.plot_population(optimum)
+    for line, scenario in zip(ax.lines, (optimum.scenario, optimum.scenario.without_privacy()), strict=True):
+        np.testing.assert_allclose(line.get_ydata(), pj.mean_field(scenario).population)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["best noise", "no privacy"]

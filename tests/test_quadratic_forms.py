@@ -308,6 +308,7 @@ def test_singularities_are_the_nearest_roots():
     assert [float(x) for x in one_sided.singularities()] == [-np.inf, 0.25]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "dtype"), [(1, "float64"), (12, "float32")])
 def test_far_out_a_tail_is_0_and_its_derivative_finite(m, dtype):
     def above(square, t):

@@ -144,6 +144,11 @@ def test_a_schedule_has_one_noise_for_each_release():
         ({"threshold": 0.0}, "Argument `threshold` must lie in (0, inf), but is 0."),
         ({"mean": [1.0, 2.0]}, "Argument `mean` must be one number or 3 of them (`dim`), but is of shape (2,)."),
         ({"covariance": -np.eye(3)}, "Argument `covariance` must be positive definite, but is a matrix with least"),
+        ({"covariance": [[1.0, 0.5, 0], [0, 1, 0], [0, 0, 1]]}, "Argument `covariance` must be symmetric, but is [["),
+        ({"leave": 10**400}, "Argument `leave` must be a number or an array of numbers, but is 10000"),
+        ({"mechanism": "GaussianMean"}, "Argument `mechanism` must be a Mechanism, but is of type str."),
+        ({"mechanism": pj.GaussianMean}, "Argument `mechanism` must be a Mechanism, but is the class GaussianMean."),
+        ({"leakage": None}, "Argument `leakage` must be a Leakage, but is of type NoneType."),
         ({"recruiters": "all"}, 'Argument `recruiters` must be "spared" or "everyone", but is "all".'),
     ],
 )
@@ -151,6 +156,36 @@ def test_bad_leaves_are_one_clear_line(leaves, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}") as error:
         GAUSSIAN.replace(**leaves)
     assert "\n" not in str(error.value)
+
+
+def test_known_leaves_are_listed_once():
+    with refuses("Unknown leaf `zzz`: known are ") as error:
+        GAUSSIAN.replace(zzz=1)
+    assert str(error.value).count("`population`") == 1
+
+
+SOLVERS = {
+    "mean_field": pj.mean_field,
+    "population_law": pj.population_law,
+    "simulate_counts": lambda scenario: pj.simulate_counts(scenario, key=jax.random.key(0), trials=1),
+    "simulate_users": lambda scenario: pj.simulate_users(scenario, key=jax.random.key(0), trials=1),
+    "tune": pj.tune,
+    "objective": pj.CumulativeBound(),
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("leaf", ["leave", "threshold", "population", "cap"])
+def test_a_batch_is_refused_by_what_takes_one_scenario(name, leaf):
+    batch = GAUSSIAN.replace(**{leaf: 2 * [GAUSSIAN.leaves()[leaf]]})
+    with refuses(f"Argument `{leaf}` must be one number (a batch of scenarios takes `jax.vmap` or `sweep`), but is ["):
+        SOLVERS[name](batch)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_what_is_no_scenario_is_refused(name):
+    with refuses("Argument `scenario` must be a Scenario, but is of type str."):
+        SOLVERS[name]("mean-estimation")
 
 
 def test_an_unsupported_pair_is_refused():

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import as_floats
+from perfjax._check import as_floats, check_shapes
 
 __all__ = ["as_same_shape"]
 
@@ -15,11 +15,5 @@ def as_same_shape(**values: ArrayLike) -> list[Float[Array, "..."]]:
         ValueError: if the shapes do not broadcast.
     """
     arrays = as_floats(**values)
-    shapes = [array.shape for array in arrays]
-    try:
-        shape = jnp.broadcast_shapes(*shapes)
-    except ValueError as error:
-        names = ", ".join(f"`{name}`" for name in values)
-        found = ", ".join(str(shape) for shape in shapes)
-        raise ValueError(f"Arguments {names} must have shapes that broadcast, but have {found}.") from error
+    shape = check_shapes(**dict(zip(values, arrays, strict=True)))
     return [jnp.broadcast_to(array, shape) for array in arrays]

@@ -13,6 +13,8 @@ from perfjax.cli._tune import tune
 
 __all__ = ["app", "main"]
 
+UsageError = typer.BadParameter.__base__  # the only way to it that is public in every version of typer
+
 app = typer.Typer(
     help="How much noise should a repeated release add, when leaking someone's data makes them leave?",
     no_args_is_help=True,
@@ -33,7 +35,16 @@ app.add_typer(scenario_app, name="scenario")
 def main() -> None:
     """Entry point of the command `perfjax`."""
     try:
-        app()
-    except (ValueError, OSError, MemoryError) as error:
-        print(f"perfjax: {error}", file=sys.stderr)
+        # Not standalone: that answers wrong usage with a box of several lines.
+        sys.exit(app(standalone_mode=False))
+    except (UsageError, ValueError, OSError, MemoryError) as error:
+        message = error.format_message() if isinstance(error, UsageError) else str(error)
+        if message:  # no command at all: the help is printed, and is all there is to say
+            print(f"perfjax: {' '.join(message.split())}", file=sys.stderr)
+        sys.exit(2)
+    except RuntimeError as error:
+        # JAX has no MemoryError, and its class is not imported here: the help must not wait for JAX.
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        print(f"perfjax: out of memory: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

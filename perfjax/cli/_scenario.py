@@ -14,7 +14,8 @@ def show(scenario: ScenarioFile = None, preset: PresetName = None) -> None:
     """Print a scenario file, or a preset with its sources; check it on the way."""
     pj = library(Dtype.float64)
     chosen_scenario(pj, scenario, preset)
-    print(scenario.read_text(encoding="utf-8") if scenario else pj.files.preset_text(preset or DEFAULT_PRESET), end="")
+    name = DEFAULT_PRESET if preset is None else preset
+    print(pj.files.preset_text(name) if scenario is None else scenario.read_text(encoding="utf-8"), end="")
 
 
 def new(

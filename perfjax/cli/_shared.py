@@ -26,6 +26,8 @@ __all__ = [
     "chosen_scenario",
     "interruptible",
     "library",
+    "plots",
+    "save_netcdf",
 ]
 
 DEFAULT_PRESET = "mean-estimation"
@@ -63,7 +65,7 @@ def chosen_scenario(pj, path: Path | None, preset: str | None, **leaves: float |
     """The scenario of a file or a preset, with the leaves that were given."""
     if path is not None and preset is not None:
         raise ValueError("Give a scenario file or --preset, not both.")
-    scenario = pj.load_scenario(path) if path is not None else pj.preset(preset or DEFAULT_PRESET)
+    scenario = pj.load_scenario(path) if path is not None else pj.preset(DEFAULT_PRESET if preset is None else preset)
     given = {name: value for name, value in leaves.items() if value is not None}
     return scenario.replace(**given) if given else scenario
 
@@ -80,6 +82,22 @@ def check_output(path: Path | None, *, force: bool) -> None:
         raise ValueError(f"{path}: no permission to write to the folder {path.parent}.")
     if path.exists() and not force:
         raise ValueError(f"{path} exists; give --force to overwrite it.")
+
+
+def save_netcdf(data, path: Path) -> None:
+    """Write a dataset as netCDF."""
+    # SciPy's writer is always there, xarray's other ones are not.
+    data.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
+
+
+def plots():
+    """`perfjax.plots`, imported only when a picture is wanted, and without a display."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import perfjax.plots
+
+    return perfjax.plots
 
 
 def accuracy(relative_error: float) -> str:

@@ -27,6 +27,8 @@ from perfjax.cli._shared import (
     check_output,
     chosen_scenario,
     library,
+    plots,
+    save_netcdf,
 )
 
 __all__ = ["simulate"]
@@ -69,11 +71,12 @@ def simulate(
     """Simulate the population and the error of every release, and the risk of collapse."""
     pj = library(dtype)
     chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
-    if noise is not None:
-        chosen = chosen.replace(**{chosen.mechanism.noise_name: noise})
+    chosen = chosen.replace_noise(noise)
     sampling = _sampling(solver, trials, seed)
     check_output(save, force=force)
     check_output(plot, force=force)
+    if save is not None and plot is not None and save.resolve() == plot.resolve():
+        raise ValueError(f"{save}: --save and --plot must be two files.")
     if plot is not None:
         _check_picture(plot)
     result = _run(pj, chosen, solver, **sampling)
@@ -103,7 +106,10 @@ def _sampling(solver, trials, seed) -> dict[str, int]:
     seed = 0 if seed is None else seed
     if not 0 <= seed < 2**31:
         raise ValueError(f"Argument `seed` must lie in [0, 2^31), but is {seed}.")
-    return {"trials": TRIALS if trials is None else trials, "seed": seed}
+    trials = TRIALS if trials is None else trials
+    if trials >= 2**31:  # said before the first chunk of them runs
+        raise ValueError(f"Argument `trials` must be below 2^31, but is {trials}.")
+    return {"trials": trials, "seed": seed}
 
 
 def _run(pj, scenario, solver, trials=None, seed=None):
@@ -223,15 +229,9 @@ def _save(pj, result, origin, path: Path) -> None:
     import jax
 
     attributes = origin | {"perfjax_version": pj.__version__, "jax_version": jax.__version__}
-    # SciPy's writer is always there, xarray's other ones are not.
-    result.to_xarray().assign_attrs(attributes).to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
+    save_netcdf(result.to_xarray().assign_attrs(attributes), path)
 
 
 def _save_picture(pj, result, origin, path: Path) -> None:
     del pj, origin
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from perfjax.plots import plot_simulation
-
-    plot_simulation(result).savefig(path, dpi=150)
+    plots().plot_simulation(result).savefig(path, dpi=150)

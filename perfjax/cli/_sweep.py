@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perfjax.cli._shared import Dtype, Force, Precision, check_output, library
+from perfjax.cli._shared import Dtype, Force, Precision, check_output, library, save_netcdf
 
 __all__ = ["sweep"]
 
@@ -49,8 +49,7 @@ def sweep(
         return
     if out is not None:
         with pj.files.replacing(out) as temporary:
-            # SciPy's writer is always there, xarray's other ones are not.
-            data.to_netcdf(temporary, engine="scipy", format="NETCDF3_64BIT")
+            save_netcdf(data, temporary)
     sizes = ", ".join(f"{name} {size}" for name, size in data.sizes.items())
     print(f"Swept {sizes}: {', '.join(data.data_vars)}. Saved to {' and '.join(str(x) for x in (store, out) if x)}.")
 

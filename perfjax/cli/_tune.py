@@ -11,6 +11,7 @@ from rich.table import Table
 
 from perfjax.cli._shared import (
     Dtype,
+    Force,
     Json,
     Leave,
     Precision,
@@ -19,8 +20,10 @@ from perfjax.cli._shared import (
     ScenarioFile,
     Threshold,
     accuracy,
+    check_output,
     chosen_scenario,
     library,
+    plots,
 )
 
 __all__ = ["tune"]
@@ -49,6 +52,7 @@ def tune(
     at_rho: Annotated[float | None, typer.Option(help="The same as a zCDP budget (a mean only).")] = None,
     as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also save a picture.")] = None,
+    force: Force = False,
     dtype: Precision = Dtype.float64,
 ) -> None:
     """Find the best constant noise, whether privacy pays, and by how much."""
@@ -59,6 +63,7 @@ def tune(
         ObjectiveName.final_error: pj.FinalError,
         ObjectiveName.cumulative_bound: pj.CumulativeBound,
     }
+    check_output(plot, force=force)
     bound_to = _noise_of_budget(pj, chosen, at_epsilon, delta, at_rho)
     optimum = pj.tune(chosen, goals[objective](), constraint=constraint)
     report = _report(pj, optimum, bound_to)
@@ -66,8 +71,8 @@ def tune(
         print(json.dumps(report, indent=2))
     else:
         _print_report(report)
-    if plot is not None:  # last, so that a folder without permission does not cost the answer
-        _save_picture(optimum, plot)
+    if plot is not None:  # last, so that a full disk does not cost the answer
+        plots().plot_optimum(optimum).savefig(plot, dpi=150)
         if not as_json:
             print(f"Picture saved to {plot}.")
 
@@ -120,7 +125,7 @@ def _confirmed_by_law(pj, optimum, report) -> dict[str, Any]:
     first = scenario.rounds if isinstance(optimum.objective, pj.FinalError) else 1  # as the objectives sum by default
     findings: dict[str, Any] = {"law_releases": [first, scenario.rounds]}
     try:
-        pj.leakage.check_count_level(scenario.mechanism)
+        pj.law.check_law(scenario)
     except ValueError as error:
         return findings | {"law_out_of_reach": str(error)}
     for name in COLUMNS:
@@ -138,8 +143,7 @@ def _column(pj, optimum, noise) -> dict[str, float]:
     """What one noise gives: error, population and budgets."""
     if noise != noise:
         return {}
-    name = optimum.scenario.mechanism.noise_name
-    scenario = optimum.scenario.replace(**{name: noise})
+    scenario = optimum.scenario.replace_noise(noise)
     value, path = optimum.objective(scenario), pj.mean_field(scenario)
     column = {
         "noise": float(scenario.mechanism.noise),
@@ -251,12 +255,3 @@ def _law_says(report: dict[str, Any]) -> str:
         f" ({accuracy(best['law_relative_error'])}); probability of collapse by release {last}"
         f" {best['collapse_probability']:.2%} and {without['collapse_probability']:.2%}."
     )
-
-
-def _save_picture(optimum, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from perfjax.plots import plot_optimum
-
-    plot_optimum(optimum).savefig(path, dpi=150)

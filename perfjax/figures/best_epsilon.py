@@ -20,7 +20,7 @@ from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
 from perfjax.tuning import Status, tune
 
-__all__ = ["FIGURES", "draw", "recipe", "summary"]
+__all__ = ["FIGURES", "draw", "last_error", "recipe", "summary"]
 
 EPSILONS = 0.01, 20.0  # ends of the grid, and what theory searches
 EMPTY = 10.0  # error of a release without users

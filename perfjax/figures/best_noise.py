@@ -27,7 +27,7 @@ from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
 from perfjax.tuning import tune
 
-__all__ = ["FIGURES", "draw", "recipe", "summary"]
+__all__ = ["FIGURES", "agreement", "draw", "draw_lines", "law_error", "recipe", "simulated_errors", "summary"]
 
 NOISES = 0.2, 20.0  # ends of the simulated grid
 SEARCHED = 0.02, 20.0  # what theory searches

@@ -20,7 +20,7 @@ from perfjax.objectives import growth_factor
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
 
-__all__ = ["FIGURES", "draw", "recipe", "summary"]
+__all__ = ["FIGURES", "draw", "growth", "growth_numbers", "leak", "leak_numbers", "leaked_share", "recipe", "summary"]
 
 FEW = 100  # users, for the leak probability
 REGIMES = {"recruits prevail": (0.11, 0.52), "departures prevail": (0.45, 0.11)}  # leave, recruit

@@ -13,7 +13,7 @@ from perfjax.montecarlo import runs
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
 
-__all__ = ["FIGURES", "draw", "recipe", "summary"]
+__all__ = ["FIGURES", "draw", "means", "recipe", "summary"]
 
 REGIMES = {"more leave than recruit": (0.6, 0.3), "more recruit than leave": (0.3, 0.6)}  # leave, recruit
 EPSILONS = (0.01, 0.1, 1.0, 5.0)

@@ -1,7 +1,8 @@
 """The law of the population: its whole distribution at every release, without sampling."""
 
 from perfjax.law._law import PopulationLaw as PopulationLaw
+from perfjax.law._law import check_law as check_law
 from perfjax.law._law import law_of as law_of
 from perfjax.law._law import population_law as population_law
 
-__all__ = ["PopulationLaw", "law_of", "population_law"]
+__all__ = ["PopulationLaw", "check_law", "law_of", "population_law"]

@@ -12,7 +12,7 @@ from perfjax.scenario import Scenario
 
 __all__ = ["kernel"]
 
-ROWS = 16  # computed at a time: a bound on memory, for each needs nodes times nodes of the shared noise
+ROWS = 16  # computed at a time: a bound on memory, for each needs a table of its own
 
 
 def kernel(
@@ -103,7 +103,7 @@ def _exact_rows(scenario, populations, law, weight, nodes) -> Float[Array, "exac
         rest = jnp.where(index <= n, n - index, 0)
         return jnp.einsum("k,kf,kf->f", chance.astype(leaked.dtype), leaked_powers, spared_powers[rest])
 
-    transform = jax.lax.map(lambda args: row(*args), (index, chances), batch_size=16)
+    transform = jax.lax.map(lambda args: row(*args), (index, chances), batch_size=ROWS)
     probability = jnp.fft.ifft(transform, axis=-1).real  # z = exp(-2 pi i f / states) is numpy's forward sign
     probability = jnp.maximum(probability, 0)
     probability = probability / probability.sum(axis=-1, keepdims=True)

@@ -11,13 +11,14 @@ from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax.law._kernel import kernel
 from perfjax.law._nodes import WHOLE, grid, on_every_other, on_nodes
-from perfjax.leakage._given_noise import check_count_level
-from perfjax.scenario import Scenario
+from perfjax.leakage import check_count_level
+from perfjax.scenario import Scenario, as_single
 
-__all__ = ["PopulationLaw", "population_law"]
+__all__ = ["PopulationLaw", "check_law", "law_of", "population_law"]
 
 SIZES = (160, 320, 640, 1280, 2560)  # log-spaced nodes
 DEFAULT_SIZE = 320
+LARGEST_CAP = 1e18  # beyond, squares of populations overflow in float32, and no number of nodes is enough
 
 
 class PopulationLaw(eqx.Module):
@@ -26,12 +27,12 @@ class PopulationLaw(eqx.Module):
     Attributes:
         nodes: populations x_1 < ... < x_M, in users.
         probability: P(n_t = x_i), as weights that keep the mean, by release.
-        mean: E[n_t].
-        std: standard deviation of n_t.
-        expected_error: E[e(x_t, n_t)].
+        mean: E[n_t], in users.
+        std: standard deviation of n_t, in users.
+        expected_error: E[e(x_t, n_t)]; infinite with a floor of 0, once everybody may have left.
         surviving_error: E[e(x_t, n_t); not collapsed by t].
         collapse_probability: P(n_s <= max(floor, 1) for some s <= t).
-        collapse_time: E[min(first such release, T)].
+        collapse_time: E[min(first such release, T)], in releases.
         relative_error: estimated relative error of the summed `expected_error`, from two node spacings.
         scenario: what ran.
     """
@@ -51,6 +52,12 @@ class PopulationLaw(eqx.Module):
         """The p-quantile of the population at every release: half a node's probability counts as below it.
 
         At release 0 there is one population.
+
+        Args:
+            p: in [0, 1].
+
+        Raises:
+            ValueError: if `p` is out of range.
         """
         p = _check.in_range(_check.as_float(p, "p").astype(self.nodes.dtype), "p", 0, 1)
         middle = jnp.cumsum(self.probability, axis=-1) - self.probability / 2
@@ -105,10 +112,11 @@ def population_law(
     by a variance of the order of the squared spacing, so two spacings are run and extrapolated.
 
     Args:
-        scenario: the scenario; a Gaussian mean needs a scalar covariance and clipping that never binds.
+        scenario: the scenario; a Gaussian mean needs a scalar covariance and clipping that never binds. Cap at most
+            1e18.
         noise: x, instead of the scenario's own: one value, or one per release.
-        rtol: wanted relative error of the summed expected error: nodes are doubled until it is estimated to be met. By
-            default 320 log-spaced nodes, about 0.5 %.
+        rtol: wanted relative error of the summed expected error, above 0: nodes are doubled until it is estimated to be
+            met. By default 320 log-spaced nodes, about 0.5 %, which is the only choice for a traced scenario.
 
     Returns:
         `PopulationLaw`, differentiable in every float leaf.
@@ -125,19 +133,28 @@ def population_law(
         >>> bool(law.collapse_probability[-1] < 0.1)
         True
     """
-    check_count_level(scenario.mechanism)
-    if noise is not None:
-        scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
+    check_law(as_single(scenario))
+    scenario = scenario.replace_noise(noise)
     if rtol is None:
         return _population_law(scenario, DEFAULT_SIZE, _whole_cap(scenario))
-    if not rtol > 0:
-        raise _check.fail("rtol", "be above 0", rtol)
+    if not isinstance(rtol, int | float | np.number) or not rtol > 0:
+        raise _check.fail("rtol", "be above 0", _check.quoted(rtol))
+    if not _check.is_known(*jax.tree.leaves(scenario)):
+        raise _check.fail("rtol", "be None for a traced scenario", rtol)
     for size in SIZES:
         law = _population_law(scenario, size, _whole_cap(scenario))
         if float(law.relative_error) <= rtol:
             return law
     reached = float(law.relative_error)
     raise ValueError(f"Argument `rtol` can't be met: {rtol:g} is asked for, {reached:.1e} is reached.")
+
+
+def check_law(scenario: Scenario) -> None:
+    """Raise a `ValueError` if the law of `scenario` is out of reach."""
+    check_count_level(scenario.mechanism)
+    cap = scenario.participation.cap
+    if _check.is_known(cap) and np.any(np.asarray(cap) > LARGEST_CAP):
+        raise _check.fail("cap", f"be at most {LARGEST_CAP:g} for the law of the population", cap)
 
 
 def _whole_cap(scenario) -> int | None:
@@ -162,12 +179,20 @@ def law_of(scenario: Scenario, size: int = DEFAULT_SIZE, cap: int | None = None)
         return PopulationLaw(**fine, relative_error=jnp.zeros_like(scenario.population), scenario=scenario)
     coarse = _moments(scenario, nodes.nodes[nodes.every_other], states[1])
     names = ("mean", "std", "expected_error", "surviving_error", "collapse_probability", "collapse_time")
-    better = {name: (4 * fine[name] - coarse[name]) / 3 for name in names}  # the widening goes with the squared spacing
+    better = {name: _extrapolated(fine[name], coarse[name]) for name in names}
     better["collapse_probability"] = jnp.clip(better["collapse_probability"], 0, 1)
     better["mean"] = scenario.participation.bounded(better["mean"])
-    total, change = (jnp.sum(x["expected_error"]) for x in (better, fine))
-    relative_error = jnp.abs(total - change) / total
+    total, unimproved = (jnp.sum(x["expected_error"]) for x in (better, fine))
+    finite = jnp.isfinite(total)
+    relative_error = jnp.where(finite, jnp.abs(total - unimproved) / jnp.where(finite, total, 1), 0)
     return PopulationLaw(**(fine | better), relative_error=relative_error, scenario=scenario)
+
+
+def _extrapolated(fine, coarse):
+    """To no spacing at all: the widening goes with the squared spacing. What is infinite stays so."""
+    finite = jnp.isfinite(fine) & jnp.isfinite(coarse)
+    fine_or_0, coarse_or_0 = (jnp.where(finite, x, 0) for x in (fine, coarse))
+    return jnp.where(finite, (4 * fine_or_0 - coarse_or_0) / 3, fine)
 
 
 def _propagated(scenario, nodes) -> tuple[Float[Array, "releases 2 nodes"], ...]:

@@ -12,6 +12,7 @@ from perfjax.leakage._given_noise import shared_rule as shared_rule
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove as LikelihoodRatioAbove
 from perfjax.leakage._likelihood_ratio import leak_probability_given_distance as leak_probability_given_distance
 from perfjax.leakage._pairs import AbstractLeakage as AbstractLeakage
+from perfjax.leakage._pairs import PairTable as PairTable
 from perfjax.leakage._pairs import Split as Split
 from perfjax.leakage._pairs import check_pair as check_pair
 from perfjax.leakage._pairs import leak_probability as leak_probability
@@ -22,6 +23,7 @@ __all__ = [
     "AbstractLeakage",
     "GivenNoise",
     "LikelihoodRatioAbove",
+    "PairTable",
     "Split",
     "TrueBitKept",
     "check_count_level",

@@ -7,7 +7,6 @@ records' residuals from their mean sum to zero. Randomized response shares nothi
 
 import functools
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -17,7 +16,7 @@ import scipy.special
 from jaxtyping import Array, Float
 
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove, across
-from perfjax.leakage._pairs import AbstractLeakage, guarded
+from perfjax.leakage._pairs import AbstractLeakage, PairTable, guarded
 from perfjax.leakage._true_bit import TrueBitKept
 from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
 
@@ -40,15 +39,7 @@ class GivenNoise(NamedTuple):
     both: Float[Array, ""]
 
 
-_LAWS: dict[tuple[type, type], Callable] = {}
-
-
-def _law(mechanism: type[AbstractMechanism], leakage: type[AbstractLeakage]) -> Callable:
-    def enter(function):
-        _LAWS[mechanism, leakage] = function
-        return function
-
-    return enter
+_LAWS = PairTable("a law of the leaked count")
 
 
 def given_noise(
@@ -63,7 +54,7 @@ def given_noise(
     Without noise, and for a single user, everybody is leaked.
     """
     exposed, population, noise = guarded(mechanism, population, noise)
-    law = _LAWS[type(mechanism), type(leakage)](mechanism, leakage, population, noise, shared)
+    law = _LAWS.function(mechanism, leakage)(mechanism, leakage, population, noise, shared)
     certain = GivenNoise(leaked=1.0, kept=0.0, spread=0.0, both=1.0)
     return GivenNoise(*(jnp.where(exposed, limit, value) for limit, value in zip(certain, law, strict=True)))
 
@@ -90,14 +81,14 @@ def shared_rule(dimensions: int) -> tuple[np.ndarray, np.ndarray]:
     return 2 * node, weight / weight.sum()
 
 
-@_law(RandomizedResponse, TrueBitKept)
+@_LAWS.enter(RandomizedResponse, TrueBitKept)
 def _true_bit(mechanism, leakage, population, noise, shared) -> GivenNoise:
     del mechanism, leakage, population, shared
     p, kept = jax.nn.sigmoid(noise), jax.nn.sigmoid(-noise)
     return GivenNoise(p, kept, p * kept, p * p)
 
 
-@_law(GaussianMean, LikelihoodRatioAbove)
+@_LAWS.enter(GaussianMean, LikelihoodRatioAbove)
 def _gaussian_mean(mechanism, leakage, population, noise, shared) -> GivenNoise:
     """Exact, by one quadrature over the part b ~ chi2_{d-1} of the residual across the noise.
 

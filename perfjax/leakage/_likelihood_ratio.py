@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from perfjax import _check, theorems
 from perfjax._check import Numbers
 from perfjax._chi_square import lower_quantile, upper_quantile
-from perfjax.leakage._pairs import AbstractLeakage, Split, pair
+from perfjax.leakage._pairs import SPLITS, AbstractLeakage, Split
 from perfjax.mechanisms import GaussianMean
 from perfjax.mechanisms._gaussian import CLIPPING_POINTS, quasi_normals
 from perfjax.quadratic_forms import QuadraticForm
@@ -52,7 +52,7 @@ class LikelihoodRatioAbove(AbstractLeakage):
         self.outside = _check.as_choice(outside, "outside", ("shared", "recomputed"))
 
 
-@pair(GaussianMean, LikelihoodRatioAbove)
+@SPLITS.enter(GaussianMean, LikelihoodRatioAbove)
 def _gaussian_mean(mechanism, leakage, population, noise) -> Split:
     """P(Lambda > tau) over records and noise: equation 11, which is a one-dimensional integral in fact.
 
@@ -90,7 +90,7 @@ def _mixture(square, threshold, dim) -> Split:
 def _chi_rule(dim: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Nodes, their inverses and weights for expectations over chi_dim, dim >= 4: the trapezoid rule in chi^(1/3).
 
-    In that variable the density is nearly normal, so that few nodes do: 16 for 1e-6, 48 for 1e-11, which are also whole
+    In that variable the density is nearly normal, so that few nodes do: 16 for 1e-5, 48 for 1e-11, which are also whole
     vectors for a processor (21 nodes in log chi took twice the time, and were no better).
     """
     count, low, high = (48, 1e-17, 1e-22) if dtype == "float64" else (16, 1e-8, 1e-9)

@@ -2,7 +2,7 @@
 
 import jax
 
-from perfjax.leakage._pairs import AbstractLeakage, Split, pair
+from perfjax.leakage._pairs import SPLITS, AbstractLeakage, Split
 from perfjax.mechanisms import RandomizedResponse
 
 __all__ = ["TrueBitKept"]
@@ -15,7 +15,7 @@ class TrueBitKept(AbstractLeakage):
     """
 
 
-@pair(RandomizedResponse, TrueBitKept)
+@SPLITS.enter(RandomizedResponse, TrueBitKept)
 def _randomized_response(mechanism, leakage, population, noise) -> Split:
     del mechanism, leakage, population
     return Split(leaked=jax.nn.sigmoid(noise), kept=jax.nn.sigmoid(-noise))

@@ -106,9 +106,9 @@ class GaussianMean(AbstractMechanism):
         Args:
             clip_radius: R, above 0.
             dim: d.
-            rho: zCDP budget; or instead
+            rho: zCDP budget, above 0; or instead
             epsilon: with `delta`, the (epsilon, delta) budget, met exactly.
-            delta: in [0, 1].
+            delta: in [0, 1], above 0 where `epsilon` is finite: no noise is enough for 0.
             scope: "local" protects a user's noisy record, rho = 2 R^2 / gamma^2; "central" the release alone,
                 rho = 2 R^2 / (n gamma^2), and then needs
             population: n, the users of the release.
@@ -123,7 +123,11 @@ class GaussianMean(AbstractMechanism):
         _check.as_choice(scope, "scope", ("local", "central"))
         if (scope == "central") == (population is None):
             raise ValueError('Argument `population` must be given with scope "central", and only then.')
+        if rho is not None:
+            rho = _check.in_range(_check.as_float(rho, "rho"), "rho", 0, open_low=True)
         mu = accounting.gaussian_mu(epsilon, delta) if rho is None else accounting.mu_from_rho(rho)
+        if rho is None and _check.is_known(mu) and np.any(np.asarray(mu) == 0):
+            raise _check.fail("delta", "be above 0 where `epsilon` is finite", delta)
         sensitivity = accounting.clipped_sensitivity(clip_radius, adjacency="replace-one")
         scale = accounting.noise_from_mu(mu, sensitivity)
         if population is not None:

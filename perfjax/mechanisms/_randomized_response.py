@@ -59,6 +59,8 @@ class RandomizedResponse(AbstractMechanism):
         if mean.shape == (2,) and _check.is_known(mean) and np.greater(*np.asarray(mean)):
             raise _check.fail("mean", "have its lower end first", mean)
         self.epsilon, self.mean = _check.one_dtype((self.check_noise(epsilon), mean))
+        if not isinstance(clip_estimate, bool | np.bool_):
+            raise _check.fail("clip_estimate", "be True or False", _check.quoted(clip_estimate))
         self.clip_estimate = bool(clip_estimate)
 
     @property

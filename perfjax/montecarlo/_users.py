@@ -1,5 +1,6 @@
 """Sampling user by user: Algorithm 1 as written, the reference for everything faster."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,18 +11,18 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from perfjax import _check
 from perfjax._check import Numbers
-from perfjax.leakage import AbstractLeakage, LikelihoodRatioAbove, TrueBitKept
-from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
+from perfjax.leakage import LikelihoodRatioAbove, PairTable, TrueBitKept
+from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.montecarlo._inputs import as_key, as_trials, without_gradient
 from perfjax.montecarlo._normals import normals
-from perfjax.scenario import Scenario
+from perfjax.scenario import Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = ["simulate_users"]
 
-# Measured in benchmarks/bench_users.py: larger blocks gain little and cost small populations more, smaller ones lose
-# to the loop, and records drawn twice take 1.6 times as long as records kept.
-BLOCK_USERS = 1024  # users drawn at a time
+# Measured in benchmarks/bench_users.py: larger blocks leave the cache, smaller ones lose to the loop, and records drawn
+# twice take 1.6 times as long as records kept.
+BLOCK_USERS = 4096  # users drawn at a time
 BLOCK_NUMBERS = 2**16  # but no more numbers than a core's cache holds
 KEPT_NUMBERS = 2**18  # numbers of a release that are kept; those beyond are drawn a second time when they are needed
 
@@ -40,10 +41,10 @@ def simulate_users(
 
     from the actual o and z_bar, and z is leaked when Lambda(z) > tau.
 
-    Users are drawn in blocks of at most 1024: time is proportional to the population of the moment, memory bounded
-    whatever the cap. Trials run one after another, and under `vmap` so do scenarios. Trial k, release t and block b
-    draw from a key folded from (key, k, t, b): more trials or more rounds leave those already there as they were, bit
-    for bit.
+    Users are drawn in blocks of at most 4096: time follows the population of the moment, in such steps, and memory is
+    bounded whatever the cap. Trials run one after another, and under `vmap` so do scenarios. Trial k, release t and
+    block b draw from a key folded from (key, k, t, b): more trials or more rounds leave those already there as they
+    were, bit for bit.
 
     Args:
         scenario: the scenario. Population, floor and cap count as whole numbers: the population is rounded, the floor
@@ -61,8 +62,9 @@ def simulate_users(
         mean always.
 
     Raises:
-        ValueError: if `key` is not one typed key, `trials` not a positive integer, or the cap 2^31 or more; and when
-            differentiated, in place of the silent 0 that a sampled path would give.
+        ValueError: if `key` is not one typed key, `trials` or `first_trial` no such integer, the cap 2^31 or more, the
+            pair of mechanism and leakage unknown to it, or `noise` out of range; and when differentiated, in place of
+            the silent 0 that a sampled path would give.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Algorithm 1 and section 3. Our release
         t is the paper's round t + 1. A run goes on at the floor; the paper's stops when nobody is left.
@@ -74,9 +76,8 @@ def simulate_users(
         (3, 51)
     """
     key, (trials, first_trial) = as_key(key), as_trials(trials, first_trial)
-    _check_pair(scenario)
-    if noise is not None:
-        scenario = scenario.replace(**{scenario.mechanism.noise_name: noise})
+    _RELEASES.check(as_single(scenario).mechanism, scenario.leakage)
+    scenario = scenario.replace_noise(noise)
     cap = _check.in_range(scenario.participation.cap, "cap", 1, 2.0**31, open_high=True)
     scenario = eqx.tree_at(lambda s: s.participation.cap, scenario, cap)
     scenario = without_gradient(scenario, "simulate_users")
@@ -146,10 +147,11 @@ def _release(scenario, users, noise, key):
     """One release to `users` users: the tally, and the squared error."""
     mechanism, participation = scenario.mechanism, scenario.participation
     keys, size = Keys(*jax.random.split(key, len(Keys._fields))), _block_size(mechanism)
-    error, is_leaked = _RELEASES[_pair(scenario)](mechanism, scenario.leakage, users, noise, size, keys)
+    release = _RELEASES.function(mechanism, scenario.leakage)
+    error, tests = release(mechanism, scenario.leakage, users, noise, size, keys)
     chances = jnp.stack([participation.leave, participation.recruit])[:, None]
 
-    def count(block, tally):
+    def count(is_leaked, block, tally):
         here = _present(users, block, size)
         leaked = here & is_leaked(block)
         recruiting = here if participation.recruiters == "everyone" else here & ~leaked
@@ -158,8 +160,10 @@ def _release(scenario, users, noise, key):
         more = (jnp.sum(who, dtype=jnp.int32) for who in groups)
         return Tally(*map(jnp.add, tally, more))
 
-    nobody = Tally(*(jnp.int32(0) for _ in Tally._fields))
-    return jax.lax.fori_loop(jnp.int32(0), _blocks(users, size), count, nobody), error
+    tally = Tally(*(jnp.int32(0) for _ in Tally._fields))
+    for first, end, is_leaked in tests:
+        tally = jax.lax.fori_loop(first, end, functools.partial(count, is_leaked), tally)
+    return tally, error
 
 
 def _block_size(mechanism) -> int:
@@ -182,32 +186,16 @@ def _happens(key, block, shape, probability) -> Bool[Array, "*shape"]:
     return jax.random.uniform(jax.random.fold_in(key, block), shape, probability.dtype) < probability
 
 
-Release = tuple[Float[Array, ""], Callable[[Int[Array, ""]], Bool[Array, " block"]]]
-_RELEASES: dict[tuple[type[AbstractMechanism], type[AbstractLeakage]], Callable[..., Release]] = {}
+Test = Callable[[Int[Array, ""]], Bool[Array, " block"]]
+Release = tuple[Float[Array, ""], list[tuple[Int[Array, ""], Int[Array, ""], Test]]]
+_RELEASES = PairTable("`simulate_users`")
+"""What a pair releases: the squared error made, and tests of who of a block is leaked.
+
+Each test stands with the first block that it is for, and the one after the last.
+"""
 
 
-def _pair(scenario):
-    return type(scenario.mechanism), type(scenario.leakage)
-
-
-def _check_pair(scenario):
-    if _pair(scenario) not in _RELEASES:
-        known, (mechanism, rule) = (f"({m.__name__}, {r.__name__})" for m, r in _RELEASES), _pair(scenario)
-        given = f"({mechanism.__name__}, {rule.__name__})"
-        raise ValueError(f"simulate_users knows the pairs {', '.join(known)}, not {given}.")
-
-
-def _releases(mechanism, leakage):
-    """Enter a function as what a pair releases: the squared error made, and who of a block of users is leaked."""
-
-    def enter(function):
-        _RELEASES[mechanism, leakage] = function
-        return function
-
-    return enter
-
-
-@_releases(GaussianMean, LikelihoodRatioAbove)
+@_RELEASES.enter(GaussianMean, LikelihoodRatioAbove)
 def _noisy_mean(mechanism, leakage, users, noise, size, keys) -> Release:
     n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim
     root = jnp.linalg.cholesky(mechanism.covariance) if mechanism.covariance.ndim == 2 else mechanism.covariance**0.5
@@ -215,13 +203,18 @@ def _noisy_mean(mechanism, leakage, users, noise, size, keys) -> Release:
     def draw(block):
         return _records(mechanism, root, jax.random.fold_in(keys.records, block), size)
 
-    total, records = _sum_of_blocks(draw, users, (dim, size), noise.dtype)
+    total, store = _sum_of_blocks(draw, users, (dim, size), noise.dtype)
     mean = total / n
     direction = jax.random.normal(keys.once, (dim,), noise.dtype) / jnp.sqrt(n)
     miss = mean + noise * direction
     white = jax.scipy.linalg.solve_triangular(root, miss, lower=True) if root.ndim == 2 else miss / root
     error = jnp.where(users > 0, jnp.sum(white**2), jnp.inf)
-    return error, _membership_test(leakage, n, noise, direction, mean, records)
+    # Two loops, not one with a condition in it: that would copy all that is stored for every block.
+    blocks = _blocks(users, size)
+    stored = jnp.minimum(blocks, store.shape[0] - 1)
+    sources = ((jnp.int32(0), stored, lambda block: store[block]), (stored, blocks, draw))
+    tests = [(a, b, _membership_test(leakage, n, noise, direction, mean, records)) for a, b, records in sources]
+    return error, tests
 
 
 def _records(mechanism, root, key, size) -> Float[Array, "dim block"]:
@@ -240,7 +233,7 @@ def _records(mechanism, root, key, size) -> Float[Array, "dim block"]:
     return records * jnp.minimum(1, mechanism.clip_radius / norm) - mu
 
 
-def _membership_test(leakage, n, noise, direction, mean, records) -> Callable[[Int[Array, ""]], Bool[Array, " block"]]:
+def _membership_test(leakage, n, noise, direction, mean, records) -> Test:
     """Who of a block is leaked by the release `mean` + `noise` * `direction`."""
     exposed = (n <= 1) | (noise == 0)
     scale, others = jnp.where(noise == 0, 1, noise), jnp.maximum(n - 1, 1)
@@ -260,7 +253,7 @@ def _membership_test(leakage, n, noise, direction, mean, records) -> Callable[[I
 
 
 def _sum_of_blocks(draw, users, shape, dtype):
-    """The sum of all users' records, and a function that gives any block of them again."""
+    """The sum of all users' records, and the first blocks of them, before a slot that holds none of these."""
     dim, size = shape
     kept = max(1, KEPT_NUMBERS // (size * dim))
 
@@ -272,11 +265,10 @@ def _sum_of_blocks(draw, users, shape, dtype):
         return total + jnp.sum(jnp.where(_present(users, block, size), records, 0), axis=1), store
 
     start = jnp.zeros(dim, dtype), jnp.zeros((kept + 1, *shape), dtype)
-    total, store = jax.lax.fori_loop(jnp.int32(0), _blocks(users, size), add, start)
-    return total, lambda block: jax.lax.cond(block < kept, lambda: store[block], lambda: draw(block))
+    return jax.lax.fori_loop(jnp.int32(0), _blocks(users, size), add, start)
 
 
-@_releases(RandomizedResponse, TrueBitKept)
+@_RELEASES.enter(RandomizedResponse, TrueBitKept)
 def _flipped_bits(mechanism, leakage, users, noise, size, keys) -> Release:
     del leakage
     n = jnp.maximum(users, 1).astype(noise.dtype)
@@ -295,4 +287,5 @@ def _flipped_bits(mechanism, leakage, users, noise, size, keys) -> Release:
     estimate = 0.5 + (ones.astype(noise.dtype) / n - 0.5) / jnp.tanh(noise / 2)
     if mechanism.clip_estimate:
         estimate = jnp.clip(estimate, 0, 1)
-    return jnp.where(users > 0, (mean - estimate) ** 2, jnp.inf), is_kept
+    error = jnp.where(users > 0, (mean - estimate) ** 2, jnp.inf)
+    return error, [(jnp.int32(0), _blocks(users, size), is_kept)]

@@ -56,6 +56,10 @@ def load_sweep(path: str | os.PathLike) -> SweepFile:
     Args:
         path: the file.
 
+    Returns:
+        `SweepFile`: `sweep(file.run, file.scenario, file.over, key=jax.random.key(file.seed), **file.options)` runs it,
+        without the key where `seed` is None.
+
     Raises:
         ValueError: if the file is no TOML, or a key is unknown or missing, or a value is bad; the file is named.
         OSError: if a file can't be read.

@@ -1,6 +1,7 @@
 """Where the results of chunks go: into memory, or into a store that several processes share and that survives."""
 
 import contextlib
+import math
 import os
 import platform
 import shutil
@@ -91,7 +92,7 @@ class Store:
     def _create(self, zarr, box):
         """Under another name first: of several processes that create the store, one gets its name, and it is whole."""
         temporary = self.path.with_name(f".{self.path.name}.{platform.node()}.{os.getpid()}")
-        count = len(list(np.ndindex(*(-(-n // step) for n, step in zip(self.grid.shape, box, strict=True)))))
+        count = math.prod(-(-n // step) for n, step in zip(self.grid.shape, box, strict=True))
         try:
             group = zarr.create_group(temporary, attributes=self.about | {"box": list(box), "device": self.device})
             for name, layout in self.program.fields.items():

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, Key
 from perfjax import _check, theorems
 from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
-from perfjax.scenario import Scenario
+from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._optimum import Optimum, Status
 
 __all__ = ["tune"]
@@ -63,7 +63,8 @@ def tune(
         >>> bool(optimum.privacy_pays)
         True
     """
-    objective = CumulativeError() if objective is None else objective
+    as_single(scenario)
+    objective = CumulativeError() if objective is None else _check.as_kind(objective, "objective", AbstractObjective)
     if scenario.mechanism.noise.ndim:
         first = scenario.mechanism.noise[..., 0]
         scenario = scenario.with_noise(first)
@@ -86,8 +87,12 @@ def _check_constraint(constraint, scenario):
 
 def _log_bounds(bounds, scenario):
     dtype = scenario.population.dtype
-    low, high = scenario.mechanism.noise_bounds if bounds is None else bounds
-    low, high = (_check.as_float(x, "bounds").astype(dtype) for x in (low, high))
+    bounds = scenario.mechanism.noise_bounds if bounds is None else bounds
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise _check.fail("bounds", "be two numbers, (least, greatest)", _check.quoted(bounds))
+    low, high = (_check.as_float(x, "bounds").astype(dtype) for x in bounds)
+    if low.ndim or high.ndim:
+        raise _check.fail("bounds", "be two numbers, (least, greatest)", bounds)
     for x in (low, high):
         _check.in_range(x, "bounds", 0, open_low=True, open_high=True)
     if _check.is_known(low, high) and not np.less(low, high):
@@ -140,29 +145,12 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     # A gain that rounding could explain is none: on the plateau of negligible noise, say that no privacy is best.
     rounding = 20 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(best.log_value))
     no_privacy = no_privacy_allowed & (without <= best.log_value + rounding)
-    certified, kink = _certificate(best.slopes)
-    at_low, at_high = best.place <= log_bounds[0] + margin, best.place >= log_bounds[1] - margin
-    at_edge = (constraint is not None) & (jnp.abs(best.place - edge) <= margin)
     infeasible = ~jnp.any(allowed) & ~no_privacy_allowed
-    settled = certified | kink | at_low | at_high | at_edge | no_privacy
-    cases = {
-        Status.INFEASIBLE: infeasible,
-        Status.NOT_CONVERGED: ~(settled & jnp.isfinite(best.log_value)) & ~no_privacy & ~collapsed,
-        Status.COLLAPSED: collapsed,
-        Status.NO_PRIVACY: no_privacy,
-        Status.GROWTH_CONSTRAINT: at_edge,
-        Status.LOWER_BOUND: at_low,
-        Status.UPPER_BOUND: at_high,
-        Status.KINK: kink,
-    }
-    status = jnp.select(list(cases.values()), [jnp.asarray(s) for s in cases], jnp.asarray(Status.INTERIOR))
+    ends = _at_ends(best.place, log_bounds, edge, margin)
     noise = jnp.where(no_privacy, mechanism.no_privacy, jnp.exp(best.place))
     noise = jnp.where(infeasible, jnp.nan, noise)
     tuned = scenario.with_noise(noise)
-    local = jnp.isfinite(basins.log_value) & (basins.place > log_bounds[0] + margin)
-    local &= basins.place < log_bounds[1] - margin
-    order = jnp.argsort(~local, stable=True)
-    minima, minima_log_values = (jnp.where(local, x, jnp.nan)[order] for x in (jnp.exp(basins.place), basins.log_value))
+    minima, minima_log_values = _local_minima(basins, log_bounds, margin)
     spent = SCAN + 1 + (0 if constraint is None else 2)
     return Optimum(
         scenario=tuned,
@@ -170,22 +158,52 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
         noise=noise,
         log_value=jnp.where(infeasible, jnp.nan, jnp.where(no_privacy, without, best.log_value)),
         log_value_without_privacy=without,
-        status=status,
+        status=_status(best, ends, infeasible=infeasible, collapsed=collapsed, no_privacy=no_privacy),
         growth=growth_factor(tuned),
         gradient=best.gradient,
         bracket=jnp.exp(jnp.stack([best.low, best.high])),
-        certified=certified,
+        certified=_certificate(best.slopes)[0],
         minima=minima,
         minima_log_values=minima_log_values,
         evaluations=spent + jnp.sum(jnp.isfinite(basins.log_value)) * (_steps(values.dtype) + len(CERTIFICATE)),
     )
 
 
+def _at_ends(place, log_bounds, edge, margin):
+    """Whether a place is the lower bound, the upper bound, or the edge of the constraint (NaN if there is none)."""
+    return place <= log_bounds[0] + margin, place >= log_bounds[1] - margin, jnp.abs(place - edge) <= margin
+
+
+def _status(best, ends, *, infeasible, collapsed, no_privacy):
+    """The first `Status` that holds."""
+    certified, kink = _certificate(best.slopes)
+    at_low, at_high, at_edge = ends
+    settled = (certified | kink | at_low | at_high | at_edge) & jnp.isfinite(best.log_value)
+    cases = {
+        Status.INFEASIBLE: infeasible,
+        Status.NOT_CONVERGED: ~settled & ~no_privacy & ~collapsed,
+        Status.COLLAPSED: collapsed,
+        Status.NO_PRIVACY: no_privacy,
+        Status.GROWTH_CONSTRAINT: at_edge,
+        Status.LOWER_BOUND: at_low,
+        Status.UPPER_BOUND: at_high,
+        Status.KINK: kink,
+    }
+    return jnp.select(list(cases.values()), [jnp.asarray(s) for s in cases], jnp.asarray(Status.INTERIOR))
+
+
+def _local_minima(basins, log_bounds, margin):
+    """Noise and log value of the basins that lie between the bounds, best first, padded with NaN."""
+    at_low, at_high, _ = _at_ends(basins.place, log_bounds, jnp.nan, margin)
+    local = jnp.isfinite(basins.log_value) & ~at_low & ~at_high
+    order = jnp.argsort(~local, stable=True)
+    return tuple(jnp.where(local, x, jnp.nan)[order] for x in (jnp.exp(basins.place), basins.log_value))
+
+
 def _tracked(basin, live, constraint, log_bounds, edge, margin, key) -> _Basin:
     """`basin` with derivatives: its place follows the scenario, and its value follows both."""
-    at_bound = (basin.place <= log_bounds[0] + margin) | (basin.place >= log_bounds[1] - margin)
-    at_edge = jnp.abs(basin.place - edge) <= margin
-    place = _moved(basin.place, live, at_bound, at_edge, constraint=constraint, key=key)
+    at_low, at_high, at_edge = _at_ends(basin.place, log_bounds, edge, margin)
+    place = _moved(basin.place, live, at_low | at_high, at_edge, constraint=constraint, key=key)
     found = jnp.isfinite(basin.log_value)
     log_value = _valued(jnp.where(found, basin.log_value, 0), jnp.exp(place), live, key=key)
     return basin._replace(place=place, log_value=jnp.where(found, log_value, jnp.inf))
@@ -311,7 +329,7 @@ def _basins(objective_at, places, values, low, high) -> _Basin:
         refined = _descend(objective_at, *(x[i] for x in (basins.place, basins.log_value, basins.low, basins.high)))
         return i + 1, jax.tree.map(lambda x, new: x.at[i].set(new), basins, refined)
 
-    # One after another, as many as there are: nearly always one, and a vmap over four would pay for four.
+    # One after another, as many as there are, mostly one to three: a vmap over four would pay for four.
     count = jnp.sum(jnp.isfinite(found))
     _, basins = jax.lax.while_loop(lambda state: state[0] < count, refine, (jnp.zeros_like(count), start))
     order = jnp.argsort(basins.log_value)

@@ -60,7 +60,7 @@ class Optimum(eqx.Module):
         gradient: d log objective / d log noise at the best noise.
         bracket: an interval of noise between whose ends the gradient was seen to change sign from - to +.
         certified: whether it was.
-        minima: every local minimum found between the search bounds, best first, padded with NaN.
+        minima: the local minima found between the search bounds, at most four, best first, padded with NaN.
         minima_log_values: log of the objective there.
         evaluations: objective evaluations spent, one with a derivative counted as one.
     """

@@ -48,12 +48,14 @@ def sensitivities(optimum: Optimum) -> Sensitivities:
         interval, and where a second local minimum, or no privacy, is within 1e-4 of it: there it is about to jump.
 
     Raises:
-        ValueError: for a batch of optima.
+        ValueError: for a batch of optima, and for an objective that samples, which has no second derivative.
 
     Source: ours; the paper tunes by grid and bounded search.
     """
-    if optimum.noise.ndim:
+    if _check.as_kind(optimum, "optimum", Optimum).noise.ndim:
         raise _check.fail("optimum", "be a single result", f"a batch of shape {optimum.noise.shape}")
+    if getattr(optimum.objective, "solver", None) == "counts":
+        raise _check.fail("optimum", "be that of a deterministic objective", 'one with solver "counts"')
     scenario = optimum.scenario
     name = scenario.mechanism.noise_name
     reason = _undefined(optimum)
