@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from assertions import finite
-from scenarios import gaussian
+from scenarios import gaussian, published
 
 import perfjax as pj
 from perfjax.law import law_of
@@ -150,8 +150,6 @@ def test_out_of_reach_is_an_error_that_names_the_way_out():
 def test_bad_input_is_one_clear_line(decline):
     with pytest.raises(ValueError, match="`rtol` must be above 0, but is -1"):
         pj.population_law(decline, rtol=-1)
-    with pytest.raises(ValueError, match='`rtol` must be above 0, but is "fine"'):
-        pj.population_law(decline, rtol="fine")
     with pytest.raises(ValueError, match=r"`rtol` must be None for a traced scenario, but is 0\.1"):
         jax.jit(lambda q: pj.population_law(decline.replace(leave=q), rtol=0.1).mean)(0.5)
     with pytest.raises(ValueError, match=r"`cap` must be at most 1e\+18 for the law of the population, but is inf"):
@@ -160,6 +158,14 @@ def test_bad_input_is_one_clear_line(decline):
         pj.population_law(decline, noise=[1.0, 2.0])
     with pytest.raises(ValueError, match=r"`p` must lie in \[0, 1\], but is 2"):
         pj.population_law(decline).quantile(2.0)
+
+
+def test_too_few_nodes_are_told_and_lead_to_no_negative_error():
+    """Little noise and fast growth: on 80 nodes the extrapolation would end below 0."""
+    scenario = published(0.483, 0.686, 0.05).replace(noise_scale=0.2)
+    law = eqx.filter_jit(law_of)(scenario, 80)
+    assert np.all(law.expected_error > 0)
+    assert law.relative_error > 0.1
 
 
 def test_without_a_floor_the_expected_error_is_infinite_not_undefined(decline):

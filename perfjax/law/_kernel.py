@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from perfjax._linear import product
 from perfjax.law._nodes import SMALL, Grid, on_nodes
 from perfjax.law._normal import density_and_tail
 from perfjax.leakage import GivenNoise, given_noise, shared_dimensions, shared_rule
@@ -31,9 +32,9 @@ def kernel(
     law = _given_shared(scenario, noise, jnp.concatenate([few, many]), node)
     few_rows = _exact_rows(scenario, few, jax.tree.map(lambda x: x[:exact], law), weight, nodes)
     if grid.every_other is None:  # all whole numbers, computed user by user
-        return few_rows, on_nodes(nodes, start) @ few_rows
+        return few_rows, product(on_nodes(nodes, start), few_rows)
     many_rows = _normal_rows(scenario, many, jax.tree.map(lambda x: x[exact:], law), weight, nodes)
-    from_start = jnp.where(start <= SMALL, on_nodes(nodes, start)[:exact] @ few_rows, many_rows[-1])
+    from_start = jnp.where(start <= SMALL, product(on_nodes(nodes, start)[:exact], few_rows), many_rows[-1])
     return jnp.concatenate([few_rows, many_rows[:-1]]), from_start
 
 
@@ -76,12 +77,12 @@ def _hat_weights(mean, std, weight, nodes) -> Float[Array, " nodes"]:
     # side of the mean their difference cancels nothing that matters.
     low, high = tail[:, :-1], tail[:, 1:]
     mass = jnp.where(above[:, :-1], low - high, jnp.where(above[:, 1:], 1 - low - high, high - low))
-    moment = weight @ (std * (density[:, :-1] - density[:, 1:]) - from_mean[:, :-1] * mass)
-    mass = weight @ mass
+    moment = product(weight, std * (density[:, :-1] - density[:, 1:]) - from_mean[:, :-1] * mass)
+    mass = product(weight, mass)
     gap = nodes[1:] - nodes[:-1]
     share = jnp.clip(jnp.where(gap > 0, moment / jnp.where(gap > 0, gap, 1), 0), 0, mass)
-    first = weight @ jnp.where(above[:, 0], 1 - tail[:, 0], tail[:, 0])
-    last = weight @ jnp.where(above[:, -1], tail[:, -1], 1 - tail[:, -1])
+    first = product(weight, jnp.where(above[:, 0], 1 - tail[:, 0], tail[:, 0]))
+    last = product(weight, jnp.where(above[:, -1], tail[:, -1], 1 - tail[:, -1]))
     inner = jnp.pad(mass - share, (0, 1)) + jnp.pad(share, (1, 0))
     return inner + first * on_nodes(nodes, nodes[0]) + last * on_nodes(nodes, nodes[-1])
 
@@ -101,14 +102,16 @@ def _exact_rows(scenario, populations, law, weight, nodes) -> Float[Array, "exac
 
     def row(n, chance):
         rest = jnp.where(index <= n, n - index, 0)
-        return jnp.einsum("k,kf,kf->f", chance.astype(leaked.dtype), leaked_powers, spared_powers[rest])
+        return jnp.einsum(
+            "k,kf,kf->f", chance.astype(leaked.dtype), leaked_powers, spared_powers[rest], precision="highest"
+        )
 
     transform = jax.lax.map(lambda args: row(*args), (index, chances), batch_size=ROWS)
     probability = jnp.fft.ifft(transform, axis=-1).real  # z = exp(-2 pi i f / states) is numpy's forward sign
     probability = jnp.maximum(probability, 0)
     probability = probability / probability.sum(axis=-1, keepdims=True)
     places = scenario.participation.bounded(jnp.arange(states, dtype=nodes.dtype))
-    return probability @ on_nodes(nodes, places)
+    return product(probability, on_nodes(nodes, places))
 
 
 def _user_generating_functions(participation, states):
@@ -136,7 +139,7 @@ def _leaked_counts(mechanism, populations, law, weight) -> Float[Array, "n k"]:
         return jnp.where(k <= n, count(n, given, k), 0)
 
     over_shared = jax.vmap(one, in_axes=(None, 0))
-    return jnp.einsum("nsk,s->nk", jax.vmap(over_shared)(populations, law), weight)
+    return jnp.einsum("nsk,s->nk", jax.vmap(over_shared)(populations, law), weight, precision="highest")
 
 
 def _binomial(n, given, k):

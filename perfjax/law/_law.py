@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
+from perfjax._linear import product
 from perfjax.law._kernel import kernel
 from perfjax.law._nodes import WHOLE, grid, on_every_other, on_nodes
 from perfjax.leakage import check_count_level
@@ -184,15 +185,18 @@ def law_of(scenario: Scenario, size: int = DEFAULT_SIZE, cap: int | None = None)
     better["mean"] = scenario.participation.bounded(better["mean"])
     total, unimproved = (jnp.sum(x["expected_error"]) for x in (better, fine))
     finite = jnp.isfinite(total)
-    relative_error = jnp.where(finite, jnp.abs(total - unimproved) / jnp.where(finite, total, 1), 0)
+    relative_error = jnp.where(finite, jnp.abs(total - unimproved) / jnp.abs(jnp.where(finite, total, 1)), 0)
     return PopulationLaw(**(fine | better), relative_error=relative_error, scenario=scenario)
 
 
 def _extrapolated(fine, coarse):
-    """To no spacing at all: the widening goes with the squared spacing. What is infinite stays so."""
+    """To no spacing at all: the widening goes with the squared spacing. What is infinite stays so.
+
+    Nodes too few for that to hold would lead below 0, where no mean of errors lies: half the finer value is the least.
+    """
     finite = jnp.isfinite(fine) & jnp.isfinite(coarse)
     fine_or_0, coarse_or_0 = (jnp.where(finite, x, 0) for x in (fine, coarse))
-    return jnp.where(finite, (4 * fine_or_0 - coarse_or_0) / 3, fine)
+    return jnp.where(finite, jnp.maximum((4 * fine_or_0 - coarse_or_0) / 3, fine_or_0 / 2), fine)
 
 
 def _propagated(scenario, nodes) -> tuple[Float[Array, "releases 2 nodes"], ...]:
@@ -213,7 +217,7 @@ def _propagated(scenario, nodes) -> tuple[Float[Array, "releases 2 nodes"], ...]
         return (matrix, row), (on_every_other(x, matrix[every]), on_every_other(x, row))
 
     def moved(state, rows, x):
-        every_run, survivors = state @ rows
+        every_run, survivors = product(state, rows)
         return jnp.stack([every_run, jnp.where(x <= jnp.maximum(who.floor, 1), 0, survivors)])
 
     def step(states, x_t):
@@ -238,7 +242,7 @@ def _moments(scenario, x, states) -> dict[str, Array]:
     alive = jnp.append(alive_start, jnp.sum(states[:, 1], axis=-1))
     error = jax.vmap(lambda x_t: jax.vmap(lambda n: mechanism.error(n, x_t))(x))(noise[-scenario.rounds :])
     expected, surviving = jnp.moveaxis(jnp.sum(jnp.where(states > 0, states * error[:, None], 0), axis=-1), 1, 0)
-    mean = jnp.append(start, states[:, 0] @ x)
+    mean = jnp.append(start, product(states[:, 0], x))
     return {
         "nodes": x,
         "probability": jnp.concatenate([on_nodes(x, start)[None], states[:, 0]]),

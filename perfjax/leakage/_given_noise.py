@@ -15,6 +15,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
+from perfjax._linear import product
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove, across
 from perfjax.leakage._pairs import AbstractLeakage, PairTable, guarded
 from perfjax.leakage._true_bit import TrueBitKept
@@ -106,10 +107,10 @@ def _gaussian_mean(mechanism, leakage, population, noise, shared) -> GivenNoise:
     rest, weight = across(limit, mechanism.dim)
     root = jnp.sqrt(jnp.maximum(limit - rest, jnp.finfo(limit.dtype).tiny))
     high, low = (level - rest) / (shift + root), -(shift + root)
-    kept = jnp.maximum(weight @ (_below(high) - _below(low)), 0)
-    pull = weight @ (_density(high) - _density(low))
+    kept = jnp.maximum(product(weight, _below(high) - _below(low)), 0)
+    pull = product(weight, _density(high) - _density(low))
     # With two users the residuals are opposite: both are leaked unless the worse placed one, at -|a|, is kept.
-    worse = weight @ jnp.where(high > 0, 2 * _below(high) - 1, 0)
+    worse = product(weight, jnp.where(high > 0, 2 * _below(high) - 1, 0))
     leaked = 1 - kept
     both = jnp.clip(1 - 2 * kept + jnp.maximum(worse, 0), 0, 1)
     return GivenNoise(leaked, kept, jnp.maximum(leaked * kept - pull**2, 0), both)

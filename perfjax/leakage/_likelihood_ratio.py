@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from perfjax import _check, theorems
 from perfjax._check import Numbers
 from perfjax._chi_square import lower_quantile, upper_quantile
+from perfjax._linear import product
 from perfjax.leakage._pairs import SPLITS, AbstractLeakage, Split
 from perfjax.mechanisms import GaussianMean
 from perfjax.mechanisms._gaussian import CLIPPING_POINTS, quasi_normals
@@ -83,7 +84,7 @@ def _mixture(square, threshold, dim) -> Split:
     # one division per node is a tenth of the whole.
     x = (unit * math.sqrt(0.125)) * root - (threshold / unit * math.sqrt(0.5)) * inverse_root
     x = jnp.clip(x, -100, 100)  # beyond, Phi is constant and x^2 may overflow
-    return Split(leaked=weight @ jax.lax.erfc(-x) / 2, kept=weight @ jax.lax.erfc(x) / 2)
+    return Split(leaked=product(weight, jax.lax.erfc(-x)) / 2, kept=product(weight, jax.lax.erfc(x)) / 2)
 
 
 @functools.cache
@@ -125,7 +126,7 @@ def _clipped_distances(mechanism, population):
     factor = jnp.linalg.cholesky(moments.covariance)
     crowd = jnp.maximum(population - 2, 0)
     spread = jnp.where(crowd > 0, jnp.sqrt(jnp.where(crowd > 0, crowd, 1)), 0)
-    sum_of_rest = crowd * center + spread * (jnp.asarray(rest, center.dtype) @ factor.T)
+    sum_of_rest = crowd * center + spread * product(jnp.asarray(rest, center.dtype), factor.T)
     others = (mechanism.clipped_records(other) + sum_of_rest) / (1 + crowd)
     gap = mechanism.clipped_records(own) - others
     return jnp.sqrt(jnp.sum(gap**2, axis=-1) + jnp.finfo(gap.dtype).tiny)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from perfjax import _check, accounting
 from perfjax._check import Numbers
+from perfjax._linear import product
 from perfjax.mechanisms._base import AbstractMechanism
 from perfjax.privacy import GaussianBudget, Privacy
 
@@ -190,7 +191,7 @@ class GaussianMean(AbstractMechanism):
         deviation = clipped - center
         return ClippedMoments(
             bias=_colour(self.covariance, white_bias),
-            covariance=deviation.T @ deviation / len(normals),
+            covariance=product(deviation.T, deviation) / len(normals),
             squared_bias=jnp.sum(white_bias**2),
             scatter=self.dim + jnp.mean(spread),
         )
@@ -257,7 +258,7 @@ def _colour(covariance, normals):
     """Standard normals (last axis: features) turned into N(0, Sigma)."""
     if covariance.ndim < 2:
         return jnp.sqrt(covariance) * normals
-    return normals @ jnp.linalg.cholesky(covariance).T
+    return product(normals, jnp.linalg.cholesky(covariance).T)
 
 
 def _whiten(covariance, deviations):

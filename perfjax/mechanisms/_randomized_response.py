@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
+from perfjax._linear import product
 from perfjax.mechanisms._base import AbstractMechanism
 from perfjax.privacy import Privacy, PureBudget
 
@@ -113,7 +114,7 @@ def _clipped_error(population, epsilon, mean):
 
     small = (1 - share) * summed(below) + share * summed(jnp.minimum(below + 1, EXACT_UP_TO))
     large = _normal_error(crowd, one, zero, mu, epsilon)
-    error = jnp.where(population <= EXACT_UP_TO, small, large) @ weight
+    error = product(jnp.where(population <= EXACT_UP_TO, small, large), weight)
     return jnp.where(population > 0, error, jnp.inf)
 
 
