@@ -171,14 +171,14 @@ def _cast(array: Array, dtype: DTypeLike) -> Float[Array, "..."]:
         return jax.lax.convert_element_type(array, dtype)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _nearest(name: object, known: Iterable[str]) -> str:
     """A hint that names the known spelling nearest to `name`, or all of them if none is near."""
     known = sorted(set(known))
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"did you mean `{close[0]}`?" if close else "known are " + ", ".join(f"`{k}`" for k in known) + "."
 
 
-def check_known(names: Iterable[str], known: Sequence[str], what: str) -> None:
+def check_known(names: Iterable[object], known: Sequence[str], what: str) -> None:
     """Raise a `ValueError` for the first of `names` that is not `known`, with the nearest that is."""
     for name in names:
         if name not in known:

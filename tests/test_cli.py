@@ -98,10 +98,10 @@ def test_tune_is_confirmed_by_the_law(run, scenario_file):
 
 
 def test_tune_says_when_the_law_is_out_of_reach(run, scenario_file, monkeypatch):
-    def refuse(mechanism):
+    def refuse(scenario):
         raise ValueError("The count has no law.")
 
-    monkeypatch.setattr(pj.leakage, "check_count_level", refuse)  # such a scenario takes long to tune
+    monkeypatch.setattr(pj.law, "check_law", refuse)  # such a scenario takes long to tune
     code, out, _ = run("tune", scenario_file())
     assert code == 0
     assert "Not confirmed by the law of the population: The count has no law." in " ".join(out.split())
@@ -439,6 +439,7 @@ def test_out_of_reach_names_the_solver_that_reaches(run, scenario_file):
     assert "--solver users" in err
 
 
+@pytest.mark.slow
 def test_a_figure_is_drawn_with_its_numbers_beside_it(run, tmp_path, monkeypatch):
     from perfjax import figures
 

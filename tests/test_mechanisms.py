@@ -175,12 +175,6 @@ def test_bad_response(arguments, message):
         RESPONSE(*arguments)
 
 
-@pytest.mark.parametrize("value", ["false", 1, None])
-def test_clipping_the_estimate_is_a_choice_of_two(value):
-    with refuses("Argument `clip_estimate` must be True or False, but is "):
-        RESPONSE(1.0, clip_estimate=value)
-
-
 # The Gaussian mean.
 
 

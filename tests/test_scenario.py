@@ -182,12 +182,6 @@ def test_a_batch_is_refused_by_what_takes_one_scenario(name, leaf):
         SOLVERS[name](batch)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-def test_what_is_no_scenario_is_refused(name):
-    with refuses("Argument `scenario` must be a Scenario, but is of type str."):
-        SOLVERS[name]("mean-estimation")
-
-
 def test_an_unsupported_pair_is_refused():
     with pytest.raises(ValueError, match=r"pairs \(GaussianMean, LikelihoodRatioAbove\), \(RandomizedResponse"):
         GAUSSIAN.replace(leakage=pj.TrueBitKept())

@@ -99,14 +99,10 @@ def test_a_batch_is_refused():
         pj.sensitivities(batch)
 
 
+@pytest.mark.slow
 def test_a_sampled_objective_has_regret_with_a_key_and_no_sensitivities():
     scenario, sampled, key = gaussian(rounds=3), pj.CumulativeError(solver="counts", trials=50), jax.random.key(0)
     optimum = pj.tune(scenario, sampled, key=key)
     assert abs(pj.regret(optimum, scenario, key=key)) < 1e-6
     with pytest.raises(ValueError, match="`optimum` must be that of a deterministic objective"):
         pj.sensitivities(optimum)
-
-
-def test_what_is_no_optimum_is_refused():
-    with pytest.raises(ValueError, match="`optimum` must be an Optimum, but is of type Scenario"):
-        pj.sensitivities(gaussian())

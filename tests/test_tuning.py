@@ -281,18 +281,6 @@ def test_the_theorem_without_clipping():
             "Argument `bounds` must have the lower end first, but is (2, 1).",
         ),
         (
-            lambda: pj.tune(gaussian(), bounds=3.0),
-            "Argument `bounds` must be two numbers, (least, greatest), but is 3.0.",
-        ),
-        (
-            lambda: pj.tune(gaussian(), bounds=([0.1, 1.0], 3.0)),
-            "Argument `bounds` must be two numbers, (least, greatest), but is ([0.1, 1.0], 3.0).",
-        ),
-        (
-            lambda: pj.tune(gaussian(), pj.CumulativeError),
-            "Argument `objective` must be an Objective, but is the class CumulativeError.",
-        ),
-        (
             lambda: pj.tune(gaussian(), pj.CumulativeError(last_release=11)),
             "Argument `last_release` must be at most `rounds` (10), but is 11.",
         ),
