@@ -143,6 +143,7 @@ def test_randomized_response_is_tuned_by_epsilon(run, scenario_file):
     assert report["best"]["local_all_releases_epsilon"] == pytest.approx(21 * report["best"]["noise"])
 
 
+@pytest.mark.slow
 def test_float32_agrees(run, scenario_file):
     path = scenario_file()
     _, out, _ = run("tune", path, "--json")
@@ -326,7 +327,7 @@ def test_a_single_trial_has_no_standard_error(run, small):
     assert "nan" not in out
 
 
-@pytest.mark.parametrize("solver", ["users", "counts"])
+@pytest.mark.parametrize("solver", [pytest.param("users", marks=pytest.mark.slow), "counts"])
 def test_chunks_change_nothing(run, small, solver, monkeypatch):
     arguments = ("simulate", small, "--solver", solver, "--trials", 9, "--seed", 3, "--json")
     monkeypatch.setitem(_simulate.CHUNK, _simulate.SolverName(solver), 100)

@@ -84,6 +84,7 @@ def test_users_share_the_noise():
     assert np.sqrt(20_000 * p * (1 - p)) < 60
 
 
+@pytest.mark.slow
 def test_realised_error_has_the_expected_mean(scenario):
     runs = simulate(scenario, 20_000)
     error, expected = np.asarray(runs.error[:, 0]), float(runs.expected_error[0, 0])

@@ -178,10 +178,8 @@ def test_without_a_floor_the_expected_error_is_infinite_not_undefined(decline):
     assert np.all(np.isfinite(law.std))
 
 
-@pytest.mark.parametrize(
-    ("floor", "cap"),
-    [pytest.param(25.0, 400.0, marks=pytest.mark.slow), pytest.param(60.0, 400.0, marks=pytest.mark.slow), (5.0, 30.0)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("floor", "cap"), [(25.0, 400.0), (60.0, 400.0), (5.0, 30.0)])
 def test_a_run_leaves_floor_and_cap_as_it_would_any_population(floor, cap):
     scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.8, recruit=0.5, population=28.0, rounds=6, floor=floor)
     scenario = scenario.replace(cap=cap, recruiters="everyone", recruit=0.35 if cap < 100 else 0.5)

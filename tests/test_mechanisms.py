@@ -129,7 +129,7 @@ def test_response_without_privacy(mean, clip):
         assert slope[0] == 0
 
 
-@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("clip", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_response_gradient(clip):
     n = 300.0 if clip else 10.5
     gradient_is_central_difference(lambda epsilon, n: RESPONSE(epsilon, clip_estimate=clip).error(n), 0.9, n, rtol=1e-6)
