@@ -79,7 +79,7 @@ def test_a_batch_of_scenarios_gives_a_batch_of_optima():
     np.testing.assert_allclose(optima.noise[1], pj.tune(gaussian(), BOUND).noise, rtol=1e-6)
 
 
-def difference(f, x, step=1e-4):
+def difference(f, x, step):
     return (8 * (f(x + step) - f(x - step)) - (f(x + 2 * step) - f(x - 2 * step))) / (12 * step)
 
 
@@ -100,7 +100,9 @@ def test_an_optimum_has_the_derivative_of_tuning_again(name, field):
     def tuned(leave):
         return getattr(pj.tune(make(leave), objective, **arguments), field)
 
-    np.testing.assert_allclose(jax.grad(tuned)(leave), difference(tuned, leave), rtol=1e-5, atol=1e-7)
+    # A place is known to 1e-8 or so, which a short step would show; a long one sees leave = recruit, where growth ends.
+    expected = difference(tuned, leave, 1e-4 if name == "growth-constraint" else 1e-3)
+    np.testing.assert_allclose(jax.grad(tuned)(leave), expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.slow

@@ -51,9 +51,9 @@ def on_nodes(nodes: Float[Array, " nodes"], place: Float[Array, "..."]) -> Float
 
     Of the nodes that floor or cap made equal, the one whose row starts from that many users is taken.
     """
-    at_floor = jnp.searchsorted(nodes, place, side="right") - 1
-    above = jnp.searchsorted(nodes, place, side="left") - 1
-    left = jnp.clip(jnp.where(place <= nodes[0], at_floor, above), 0, nodes.size - 2)
+    last_below = jnp.searchsorted(nodes, place, side="right") - 1
+    first_at_cap = jnp.searchsorted(nodes, place, side="left")
+    left = jnp.clip(jnp.where(place < nodes[-1], last_below, first_at_cap - 1), 0, nodes.size - 2)
     gap = nodes[left + 1] - nodes[left]
     share = jnp.where(gap > 0, (place - nodes[left]) / jnp.where(gap > 0, gap, 1), 0)
     # Not jnp.clip: at a tie, which every node is, it has half a derivative, that of neither side.
