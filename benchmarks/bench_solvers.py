@@ -19,44 +19,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from algorithm_1 import DIM, LEAVE, NOISE, RECRUIT, THRESHOLD, plain_release, swift_release
 
 import perfjax as pj
 from perfjax.law import law_of
 
-DIM, NOISE, THRESHOLD, LEAVE, RECRUIT = 12, 2.0, 0.02, 0.1, 0.1
+RADIUS = 10.0  # as published: it binds almost never
 COUNTS = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
 TRIALS, ROUNDS = 20_000, 50
 CELLS = np.linspace(0.01, 0.99, 30)
-
-
-def plain_release(rng, n, dtype):
-    """Algorithm 1, one round, as it is written: both densities of every user, all users at once."""
-    z = rng.standard_normal((n, DIM), dtype=dtype)
-    z *= np.minimum(1, dtype(10) / np.linalg.norm(z, axis=1, keepdims=True))
-    mean, variance = z.mean(axis=0), dtype(NOISE**2 / n)
-    release = mean + rng.standard_normal(DIM, dtype=dtype) * np.sqrt(variance)
-    without = (n * mean - z) / dtype(n - 1)
-    log_with = -np.sum((release - mean) ** 2) / (2 * variance)
-    log_without = -np.sum((release - without) ** 2, axis=1) / (2 * variance)
-    leaked = log_with - log_without > dtype(THRESHOLD)
-    left, recruited = rng.random(n, dtype=dtype) < LEAVE, rng.random(n, dtype=dtype) < RECRUIT
-    return n - np.sum(leaked & left) + np.sum(~leaked & recruited), np.sum(release**2)
-
-
-def swift_release(rng, n, dtype):
-    """The same without the difference of squares, and without copies: what an expert would write."""
-    z = rng.standard_normal((n, DIM), dtype=dtype)
-    norm = np.sqrt(np.einsum("ij,ij->i", z, z))
-    z *= np.minimum(1, dtype(10) / norm)[:, None]
-    mean = z.mean(axis=0)
-    noise = rng.standard_normal(DIM, dtype=dtype) * dtype(NOISE / math.sqrt(n))
-    error = np.sum((mean + noise) ** 2)
-    z -= mean
-    square, inner = np.einsum("ij,ij->i", z, z), z @ noise
-    ratio = (2 * inner + square / dtype(n - 1)) * dtype(n / (n - 1) / (2 * NOISE**2))
-    leaked = ratio > dtype(THRESHOLD)
-    left = np.count_nonzero(leaked & (rng.random(n, dtype=dtype) < LEAVE))
-    return n - left + np.count_nonzero(~leaked & (rng.random(n, dtype=dtype) < RECRUIT)), error
 
 
 def numpy_run(release, dtype, n, releases=200):
@@ -64,7 +35,7 @@ def numpy_run(release, dtype, n, releases=200):
 
     def run():
         for _ in range(releases):
-            release(rng, n, np.dtype(dtype).type)
+            release(rng, n, np.dtype(dtype).type, RADIUS)
 
     return run, releases
 
@@ -72,7 +43,7 @@ def numpy_run(release, dtype, n, releases=200):
 def held_at(n, dtype, rounds):
     """The published mechanism with the population held at n."""
     return pj.Scenario(
-        pj.GaussianMean(NOISE, dim=DIM, clip_radius=10.0),
+        pj.GaussianMean(NOISE, dim=DIM, clip_radius=RADIUS),
         pj.LikelihoodRatioAbove(THRESHOLD),
         pj.Participation(LEAVE, RECRUIT, floor=n, cap=n),
         population=n,

@@ -16,41 +16,22 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from algorithm_1 import DIM, LEAVE, NOISE, RECRUIT, THRESHOLD, swift_release
 
 import perfjax as pj
 from perfjax.montecarlo import _users, simulate_users
 
-USERS, DIM = 20_000, 12
+USERS = 20_000
 RELEASES = 10  # per timing, of one trial
 BLOCKS = (256, 512, 1024, 2048, 4096, 8192)
-NOISE, THRESHOLD, LEAVE, RECRUIT = 2.0, 0.02, 0.1, 0.1
-
-
-def numpy_release(rng, n, dtype, radius):
-    """Algorithm 1, one round, all users at once, without the cancelling difference of squares and without copies."""
-    z = rng.standard_normal((n, DIM), dtype=dtype)
-    if radius is not None:
-        norm = np.sqrt(np.einsum("ij,ij->i", z, z))
-        z *= np.minimum(1, dtype(radius) / norm)[:, None]
-    mean = z.mean(axis=0)
-    noise = rng.standard_normal(DIM, dtype=dtype) * dtype(NOISE / math.sqrt(n))
-    error = np.sum((mean + noise) ** 2)
-    z -= mean
-    square, inner = np.einsum("ij,ij->i", z, z), z @ noise
-    ratio = (2 * inner + square / dtype(n - 1)) * dtype(n / (n - 1) / (2 * NOISE**2))
-    leaked = ratio > dtype(THRESHOLD)
-    left = np.count_nonzero(leaked & (rng.random(n, dtype=dtype) < LEAVE))
-    recruited = np.count_nonzero(~leaked & (rng.random(n, dtype=dtype) < RECRUIT))
-    return min(max(n - left + recruited, USERS), USERS), error
 
 
 def with_numpy(dtype, radius):
     rng = np.random.default_rng(0)
 
     def run():
-        n = USERS
         for _ in range(RELEASES):
-            n, _ = numpy_release(rng, n, dtype, radius)
+            swift_release(rng, USERS, dtype, radius)
 
     return run
 

@@ -27,8 +27,7 @@ def summary(result: Trajectory | PopulationLaw) -> Summary:
     """The summary of a law, or of runs (a `Trajectory` whose only batch axis is that of the trials)."""
     if isinstance(result, PopulationLaw):
         low, high = result.quantile([LOW, HIGH])
-        risk = np.clip(result.collapse_probability, 0, 1)  # 1 less a sum of weights: -1e-16 happens
-        fields = result.mean, low, high, risk, result.expected_error
+        fields = result.mean, low, high, result.collapse_probability, result.expected_error
     elif isinstance(result, Trajectory) and result.expected_error is not None and result.population.ndim == 2:
         n = np.asarray(result.population)
         low, high = np.quantile(n, [LOW, HIGH], axis=0)

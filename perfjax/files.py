@@ -7,7 +7,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
     "preset",
     "preset_names",
     "preset_text",
+    "read_toml",
     "replacing",
     "save_scenario",
     "to_toml",
@@ -55,11 +56,16 @@ def load_scenario(path: str | os.PathLike) -> Scenario:
             of range; the file is named.
         OSError: if the file can't be read.
     """
+    return read_toml(path, _build)
+
+
+def read_toml(path: str | os.PathLike, build: Callable[[dict[str, Any]], Any]) -> Any:
+    """What `build` makes of a TOML file's content; a `ValueError` about either names the file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a TOML file: {error}") from error
-    return _read(text, str(path))
+    return _built(text, str(path), build)
 
 
 def save_scenario(scenario: Scenario, path: str | os.PathLike, *, about: str | None = None) -> None:
@@ -107,7 +113,7 @@ def preset(name: str) -> Scenario:
         0.11
     """
     _check.check_known([name], preset_names(), "preset")
-    return _read(preset_text(name), f"preset {name}")
+    return _built(preset_text(name), f"preset {name}", _build)
 
 
 def preset_names() -> list[str]:
@@ -124,9 +130,9 @@ def _presets():
     return importlib.resources.files("perfjax") / "presets"
 
 
-def _read(text: str, where: str) -> Scenario:
+def _built(text: str, where: str, build: Callable[[dict[str, Any]], Any]) -> Any:
     try:
-        return _build(tomllib.loads(text))
+        return build(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"{where}: not a TOML file: {error}") from error
     except ValueError as error:

@@ -15,6 +15,7 @@ from perfjax.scenario import Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = [
+    "BY_NAME",
     "AbstractObjective",
     "CumulativeBound",
     "CumulativeError",
@@ -194,6 +195,10 @@ class CumulativeBound(AbstractObjective):
         log_value = jnp.where(has_bias, jnp.logaddexp(log_value, log_bias), log_value)
         last = jnp.where(alive, n * jnp.exp(jnp.minimum(rounds * log_growth, 80)), 0)
         return Evaluation(jnp.where(alive, log_value, jnp.inf), scenario.participation.bounded(last))
+
+
+BY_NAME = {"cumulative-error": CumulativeError, "final-error": FinalError, "cumulative-bound": CumulativeBound}
+"""The objectives by their names in files and on the command line."""
 
 
 def growth_factor(scenario: Scenario) -> Float[Array, ""]:

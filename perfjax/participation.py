@@ -58,6 +58,11 @@ class Participation(eqx.Module):
         if _check.is_known(self.floor, self.cap) and np.any(np.asarray(self.floor) > np.asarray(self.cap)):
             raise _check.fail("floor", f"be at most `cap` ({np.min(self.cap):g})", self.floor)
 
+    @property
+    def collapse_population(self) -> Float[Array, "..."]:
+        """max(floor, 1), in users: a run with so many or fewer has collapsed."""
+        return jnp.maximum(self.floor, 1)
+
     def growth(self, split: Split) -> Float[Array, "..."]:
         """C, the expected factor by which one release multiplies the population before floor and cap."""
         # In terms of 1 - p: at leave = 1 it is C itself, which 1 + r - (q + r) p loses to cancellation.

@@ -32,9 +32,9 @@ class Trajectory(eqx.Module):
     @property
     def collapsed(self) -> Bool[Array, "*batch releases"]:
         """Whether a run has collapsed by release t: at some release up to t, max(floor, 1) users or fewer were left."""
-        floor = self.scenario.participation.floor
-        floor = floor.reshape(floor.shape + (1,) * (self.population.ndim - floor.ndim))
-        return jnp.cumsum(self.population <= jnp.maximum(floor, 1), axis=-1) > 0
+        least = self.scenario.participation.collapse_population
+        least = least.reshape(least.shape + (1,) * (self.population.ndim - least.ndim))
+        return jnp.cumsum(self.population <= least, axis=-1) > 0
 
     def fields(self) -> dict[str, Field]:
         """The fields of one trajectory, over `release` (and `trial`, if simulated)."""

@@ -13,28 +13,7 @@ import pytest
 import xarray
 
 import perfjax as pj
-from perfjax import cli
 from perfjax.cli import _simulate
-
-
-@pytest.fixture(autouse=True)
-def _keep_precision():
-    """The command sets JAX's precision; the other tests keep theirs."""
-    yield
-    jax.config.update("jax_enable_x64", True)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command in this process: (exit code, stdout, stderr)."""
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["perfjax", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return stop.value.code or 0, *capsys.readouterr()
-
-    return command
 
 
 @pytest.fixture

@@ -10,13 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 import xarray
 
 import perfjax as pj
-from perfjax import cli
 from perfjax.sweeps import load_sweep
 
 SWEEP = """
@@ -32,26 +30,6 @@ leave = { start = 0.01, stop = 0.99, num = 7 }
 recruit = [0.1, 0.5]
 noise_scale = { start = 0.1, stop = 10, num = 3, scale = "log" }
 """
-
-
-@pytest.fixture(autouse=True)
-def _keep_precision():
-    """The command sets JAX's precision; the other tests keep theirs."""
-    yield
-    jax.config.update("jax_enable_x64", True)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command in this process: (exit code, stdout, stderr)."""
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["perfjax", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return stop.value.code or 0, *capsys.readouterr()
-
-    return command
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perfjax.cli._shared import Dtype, Force, Precision, check_output, library
+from perfjax.cli._shared import Dtype, Force, Precision, check_output, library, save_netcdf, without_display
 
 __all__ = ["figure"]
 
@@ -22,10 +22,9 @@ def figure(
     for path in (picture, numbers):
         check_output(path, force=force)
     pj = library(dtype)
+    without_display()
     import jax
-    import matplotlib
 
-    matplotlib.use("Agg")
     from perfjax import figures
 
     data = figures.numbers(number, full=full, progress=True)
@@ -35,8 +34,7 @@ def figure(
         print(line)
     print(f"{'Published settings' if full else 'Reduced grid'}, {data.attrs['seconds']:.0f} s.")
     with pj.files.replacing(numbers) as temporary:
-        # SciPy's writer is always there, xarray's other ones are not.
-        data.to_netcdf(temporary, engine="scipy", format="NETCDF3_64BIT")
+        save_netcdf(data, temporary)
     with pj.files.replacing(picture) as temporary:
         figures.draw(data).savefig(temporary, dpi=120)
     print(f"Saved to {picture} and {numbers}.")

@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from perfjax.cli._shared import DEFAULT_PRESET, Dtype, PresetName, ScenarioFile, chosen_scenario, library
+from perfjax.cli._shared import (
+    DEFAULT_PRESET,
+    Dtype,
+    Force,
+    PresetName,
+    ScenarioFile,
+    check_output,
+    chosen_scenario,
+    library,
+)
 
 __all__ = ["new", "show"]
 
@@ -21,12 +30,12 @@ def show(scenario: ScenarioFile = None, preset: PresetName = None) -> None:
 def new(
     path: Annotated[Path, typer.Argument(help="The file to write.")],
     preset: Annotated[str, typer.Option(help="What to start from.")] = DEFAULT_PRESET,
-    force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
+    force: Force = False,
 ) -> None:
     """Start a scenario file from a preset."""
     pj = library(Dtype.float64)
     pj.preset(preset)
-    if path.exists() and not force:
-        raise ValueError(f"{path} exists; give --force to overwrite it.")
-    path.write_text(pj.files.preset_text(preset), encoding="utf-8")
+    check_output(path, force=force)
+    with pj.files.replacing(path) as temporary:
+        temporary.write_text(pj.files.preset_text(preset), encoding="utf-8")
     print(f"Wrote {path}. Edit it, then: perfjax tune {path}")

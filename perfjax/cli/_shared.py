@@ -23,11 +23,13 @@ __all__ = [
     "Threshold",
     "accuracy",
     "check_output",
+    "check_picture",
     "chosen_scenario",
     "interruptible",
     "library",
     "plots",
     "save_netcdf",
+    "without_display",
 ]
 
 DEFAULT_PRESET = "mean-estimation"
@@ -84,17 +86,34 @@ def check_output(path: Path | None, *, force: bool) -> None:
         raise ValueError(f"{path} exists; give --force to overwrite it.")
 
 
+def check_picture(path: Path | None, *, force: bool) -> None:
+    """`check_output` for a picture, whose name says its format."""
+    check_output(path, force=force)
+    if path is None:
+        return
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix.removeprefix(".").lower() not in known:
+        raise ValueError(f"{path}: the name of a picture ends in one of {', '.join('.' + kind for kind in known)}.")
+
+
 def save_netcdf(data, path: Path) -> None:
     """Write a dataset as netCDF."""
     # SciPy's writer is always there, xarray's other ones are not.
     data.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
 
 
-def plots():
-    """`perfjax.plots`, imported only when a picture is wanted, and without a display."""
+def without_display() -> None:
+    """Let matplotlib draw into files only."""
     import matplotlib
 
     matplotlib.use("Agg")
+
+
+def plots():
+    """`perfjax.plots`, imported only when a picture is wanted, and without a display."""
+    without_display()
     import perfjax.plots
 
     return perfjax.plots

@@ -25,6 +25,7 @@ from perfjax.cli._shared import (
     Threshold,
     accuracy,
     check_output,
+    check_picture,
     chosen_scenario,
     library,
     plots,
@@ -74,11 +75,9 @@ def simulate(
     chosen = chosen.replace_noise(noise)
     sampling = _sampling(solver, trials, seed)
     check_output(save, force=force)
-    check_output(plot, force=force)
+    check_picture(plot, force=force)
     if save is not None and plot is not None and save.resolve() == plot.resolve():
         raise ValueError(f"{save}: --save and --plot must be two files.")
-    if plot is not None:
-        _check_picture(plot)
     result = _run(pj, chosen, solver, **sampling)
     origin = {"scenario": pj.files.to_toml(chosen), "solver": solver.value, **sampling, "dtype": dtype.value}
     report = origin | _findings(result)
@@ -159,7 +158,7 @@ def _findings(result) -> dict[str, Any]:
 
     shown = summary(result)
     findings: dict[str, Any] = {name: values.tolist() for name, values in shown._asdict().items()}
-    findings["collapse_population"] = max(float(result.scenario.participation.floor), 1.0)
+    findings["collapse_population"] = float(result.scenario.participation.collapse_population)
     findings["summed_expected_error"] = float(np.sum(shown.expected_error))
     if hasattr(result, "relative_error"):
         return findings | {"relative_error": float(result.relative_error)}
@@ -215,14 +214,6 @@ def _closing(report: dict[str, Any], rounds: int) -> list[str]:
 
 def _plus_minus(error: float | None, form: str = ".2g") -> str:
     return "" if not error else f" +- {error:{form}}"
-
-
-def _check_picture(path: Path) -> None:
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    known = FigureCanvasBase.get_supported_filetypes()
-    if path.suffix.removeprefix(".").lower() not in known:
-        raise ValueError(f"{path}: the name of a picture ends in one of {', '.join('.' + kind for kind in known)}.")
 
 
 def _save(pj, result, origin, path: Path) -> None:

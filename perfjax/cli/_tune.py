@@ -20,7 +20,7 @@ from perfjax.cli._shared import (
     ScenarioFile,
     Threshold,
     accuracy,
-    check_output,
+    check_picture,
     chosen_scenario,
     library,
     plots,
@@ -58,21 +58,17 @@ def tune(
     """Find the best constant noise, whether privacy pays, and by how much."""
     pj = library(dtype)
     chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
-    goals = {
-        ObjectiveName.cumulative_error: pj.CumulativeError,
-        ObjectiveName.final_error: pj.FinalError,
-        ObjectiveName.cumulative_bound: pj.CumulativeBound,
-    }
-    check_output(plot, force=force)
+    check_picture(plot, force=force)
     bound_to = _noise_of_budget(pj, chosen, at_epsilon, delta, at_rho)
-    optimum = pj.tune(chosen, goals[objective](), constraint=constraint)
+    optimum = pj.tune(chosen, pj.objectives.BY_NAME[objective.value](), constraint=constraint)
     report = _report(pj, optimum, bound_to)
     if as_json:
         print(json.dumps(report, indent=2))
     else:
         _print_report(report)
     if plot is not None:  # last, so that a full disk does not cost the answer
-        plots().plot_optimum(optimum).savefig(plot, dpi=150)
+        with pj.files.replacing(plot) as temporary:
+            plots().plot_optimum(optimum).savefig(temporary, dpi=150)
         if not as_json:
             print(f"Picture saved to {plot}.")
 
@@ -134,7 +130,7 @@ def _confirmed_by_law(pj, optimum, report) -> dict[str, Any]:
             findings[name] = report[name] | {
                 "law_error": float(law.expected_error[first:].sum()),
                 "law_relative_error": float(law.relative_error),
-                "collapse_probability": float(law.collapse_probability[-1].clip(0, 1)),
+                "collapse_probability": float(law.collapse_probability[-1]),
             }
     return findings
 

@@ -146,17 +146,8 @@ def draw(data: "xarray.Dataset") -> plt.Figure:
     figure, axes = plt.subplots(1, 3, figsize=(16, 4.5), layout="constrained")
     for number, noise in enumerate(data.leak_noise.values):
         shown = data.sel(leak_noise=noise)
-        for outside, style in zip(OUTSIDE, ("-", ":"), strict=True):
-            curve = shown.leak_probability.sel(outside=outside)
-            axes[0].plot(data.threshold, curve, style, color=f"C{number}")
-        axes[0].errorbar(
-            data.threshold,
-            shown.leak_simulated,
-            2 * shown.leak_standard_error,
-            fmt=".",
-            color=f"C{number}",
-            label=f"γ = {noise:g}",
-        )
+        found = shown.leak_probability, shown.leak_simulated, shown.leak_standard_error
+        _compare(axes[0], data.threshold, *found, color=f"C{number}", label=f"γ = {noise:g}")
     axes[0].set(xscale="log", xlabel="threshold τ", ylabel="leak probability", title=f"{FEW} users")
     for ax, regime in zip(axes[1:], data.regime.values, strict=True):
         _draw_growth(data.sel(regime=regime), ax)
@@ -168,19 +159,18 @@ def draw(data: "xarray.Dataset") -> plt.Figure:
     return figure
 
 
+def _compare(ax, x, theory, simulated, standard_error, *, color, label):
+    """Both theories as lines, and the simulation as points with two standard errors."""
+    for outside, style in zip(OUTSIDE, ("-", ":"), strict=True):
+        ax.plot(x, theory.sel(outside=outside), style, color=color)
+    ax.errorbar(x, simulated, 2 * standard_error, fmt=".", color=color, label=label)
+
+
 def _draw_growth(part, ax):
     for number, threshold in enumerate(part.growth_threshold.values):
         shown = part.sel(growth_threshold=threshold)
-        for outside, style in zip(OUTSIDE, ("-", ":"), strict=True):
-            ax.plot(part.noise_scale, shown.growth.sel(outside=outside), style, color=f"C{number}")
-        ax.errorbar(
-            part.noise_scale,
-            shown.growth_simulated,
-            2 * shown.growth_standard_error,
-            fmt=".",
-            color=f"C{number}",
-            label=f"τ = {threshold:g}",
-        )
+        found = shown.growth, shown.growth_simulated, shown.growth_standard_error
+        _compare(ax, part.noise_scale, *found, color=f"C{number}", label=f"τ = {threshold:g}")
     for level in (1 - part.leave, 1 + part.recruit):
         ax.axhline(float(level), color="0.5", linewidth=0.8, linestyle="--")
     ax.axhline(1, color="0.8", linewidth=0.8)

@@ -218,7 +218,7 @@ def _propagated(scenario, nodes) -> tuple[Float[Array, "releases 2 nodes"], ...]
 
     def moved(state, rows, x):
         every_run, survivors = product(state, rows)
-        return jnp.stack([every_run, jnp.where(x <= jnp.maximum(who.floor, 1), 0, survivors)])
+        return jnp.stack([every_run, jnp.where(x <= who.collapse_population, 0, survivors)])
 
     def step(states, x_t):
         now = kernels(x_t) if scenario.mechanism.noise.ndim else constant
@@ -226,7 +226,7 @@ def _propagated(scenario, nodes) -> tuple[Float[Array, "releases 2 nodes"], ...]
         return tuple(following), states
 
     constant = kernels(noise[0])
-    alive = jnp.where(start <= jnp.maximum(who.floor, 1), 0, 1)
+    alive = jnp.where(start <= who.collapse_population, 0, 1)
     at_start = jnp.stack([jnp.ones_like(start), alive])[:, None]
     first = tuple(moved(at_start, row[None], x) for (_, row), x in zip(constant, grids, strict=True))
     return jax.lax.scan(step, first, noise[1:])[1]
@@ -238,7 +238,7 @@ def _moments(scenario, x, states) -> dict[str, Array]:
     noise = jnp.atleast_1d(mechanism.noise)
     start = who.bounded(scenario.population)
     at_once = mechanism.error(start, noise[0])
-    alive_start = jnp.where(start <= jnp.maximum(who.floor, 1), 0, 1).astype(x.dtype)
+    alive_start = jnp.where(start <= who.collapse_population, 0, 1).astype(x.dtype)
     alive = jnp.append(alive_start, jnp.sum(states[:, 1], axis=-1))
     error = jax.vmap(lambda x_t: jax.vmap(lambda n: mechanism.error(n, x_t))(x))(noise[-scenario.rounds :])
     expected, surviving = jnp.moveaxis(jnp.sum(jnp.where(states > 0, states * error[:, None], 0), axis=-1), 1, 0)

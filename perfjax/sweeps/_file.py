@@ -2,7 +2,6 @@
 
 import functools
 import os
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from perfjax import _check, files
 from perfjax.law import population_law
 from perfjax.meanfield import mean_field
 from perfjax.montecarlo import simulate_counts, simulate_users
-from perfjax.objectives import CumulativeBound, CumulativeError, FinalError
+from perfjax.objectives import BY_NAME
 from perfjax.scenario import Scenario
 from perfjax.tuning import tune
 
@@ -21,7 +20,6 @@ __all__ = ["SweepFile", "load_sweep"]
 
 RUNS = {run.__name__: run for run in (tune, mean_field, population_law, simulate_counts, simulate_users)}
 SAMPLERS = ("simulate_counts", "simulate_users")
-OBJECTIVES = {"cumulative-error": CumulativeError, "final-error": FinalError, "cumulative-bound": CumulativeBound}
 KEYS = ("run", "preset", "scenario", "set", "arguments", "over", "pairing", "trials", "seed", "fields")
 RANGE = ("start", "stop", "num", "scale")
 
@@ -64,16 +62,10 @@ def load_sweep(path: str | os.PathLike) -> SweepFile:
         ValueError: if the file is no TOML, or a key is unknown or missing, or a value is bad; the file is named.
         OSError: if a file can't be read.
     """
-    path = Path(path)
-    try:
-        return _read(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: not a TOML file: {error}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    return files.read_toml(path, functools.partial(_build, folder=Path(path).parent))
 
 
-def _read(content: dict[str, Any], folder: Path) -> SweepFile:
+def _build(content: dict[str, Any], folder: Path) -> SweepFile:
     _check.check_known(content, KEYS, "key")
     for name in ("run", "over"):
         if name not in content:
@@ -82,8 +74,8 @@ def _read(content: dict[str, Any], folder: Path) -> SweepFile:
     run = RUNS[content["run"]]
     arguments = dict(_table(content, "arguments"))
     if "objective" in arguments:
-        _check.check_known([arguments["objective"]], list(OBJECTIVES), "objective")
-        arguments["objective"] = OBJECTIVES[arguments["objective"]]()
+        _check.check_known([arguments["objective"]], list(BY_NAME), "objective")
+        arguments["objective"] = BY_NAME[arguments["objective"]]()
     run = functools.partial(run, **arguments) if arguments else run
     over = {name: _axis(name, values) for name, values in _table(content, "over").items()}
     options = {name: content[name] for name in ("pairing", "trials", "fields") if name in content}

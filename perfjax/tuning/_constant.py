@@ -117,10 +117,10 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     live = (scenario, objective)
     # A search has no useful derivative; what it finds gets one from `_moved` and `_valued`. And each objective that is
     # compiled once more costs seconds where it is the law: hence one scan with no privacy in it, and one loop.
-    scenario, objective = jax.lax.stop_gradient(live)
+    still = scenario, objective = jax.lax.stop_gradient(live)
 
     def objective_at(place):
-        return objective.evaluate(scenario.with_noise(jnp.exp(place)), key).log_value
+        return _log_value(jnp.exp(place), still, key)
 
     def feasible(place):
         return _margin(scenario, constraint, place) >= 0
