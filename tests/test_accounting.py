@@ -655,6 +655,7 @@ def test_pure_bounds_hold_and_are_ordered(per_release, share, releases):
 # Transformations and dtypes
 
 
+@pytest.mark.slow
 @each_pair
 def test_gradients_are_central_differences(function, points):
     point = np.array(points).T

@@ -313,6 +313,7 @@ def test_a_negative_population_is_refused():
         leak(1.0, -1.0, 0.1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [2, 12, 50, 300])
 @pytest.mark.parametrize("population", [5.0, 100.0])
 def test_the_shared_noise_averages_to_the_leak_probability(dim, population):

@@ -954,6 +954,7 @@ def test_jit_and_vmap_agree_with_the_plain_call(name):
             np.testing.assert_allclose(found[k], expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @every_call
 def test_derivatives_agree_with_central_differences(name):
     f, point = total(name), CALLS[name][1]
