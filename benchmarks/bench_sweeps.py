@@ -1,6 +1,6 @@
 """How many cells a second does a sweep take, do two processes do twice the work of one, and in how much memory?
 
-`tune` on 3840 cells and `simulate_counts` (50 trials of 51 releases) on 3840, float32, each into a store: by one
+`tune` on 15360 cells and `simulate_counts` (50 trials of 51 releases) on 3840, float32, each into a store: by one
 process held to one core, and by two on a core each, which share the sweep through `jax.distributed`. Both take turns,
 so that a busy machine disturbs both, if not alike: one process leaves the other core to others. Hence a ratio in
 processor time too. Rates are of the slower process; compilation is told apart. Then a million cells of `mean_field` by
@@ -37,10 +37,10 @@ def swept(name, store, quick):
     from perfjax.sweeps import _sweep
 
     axis = np.linspace(0.01, 0.99, 30)
-    grid = {"leave": np.linspace(0.01, 0.99, 32), "recruit": axis}  # 16 chunks, the same number for each of two
-    options = {"chunk": 256}
+    grid = {"leave": np.linspace(0.01, 0.99, 32), "recruit": axis}
+    options = {"chunk": 256}  # an even number of chunks, half for each of two
     if name == "tune":
-        run, grid = pj.tune, grid | {"threshold": [0.02, 0.05, 0.1, 0.2]}
+        run, grid = pj.tune, grid | {"threshold": np.geomspace(0.02, 0.2, 16)}
     elif name == "counts":
         run, grid = pj.simulate_counts, grid | {"noise_scale": [0.5, 1, 2, 4]}
         options |= {"trials": TRIALS, "key": jax.random.key(0), "fields": ["expected_error"]}
