@@ -29,11 +29,13 @@ from perfjax.scenario import Scenario as Scenario
 from perfjax.sweeps import sweep as sweep
 from perfjax.trajectory import Trajectory as Trajectory
 from perfjax.tuning import Optimum as Optimum
+from perfjax.tuning import Schedule as Schedule
 from perfjax.tuning import Sensitivities as Sensitivities
 from perfjax.tuning import Status as Status
 from perfjax.tuning import regret as regret
 from perfjax.tuning import sensitivities as sensitivities
 from perfjax.tuning import tune as tune
+from perfjax.tuning import tune_schedule as tune_schedule
 
 __all__ = [
     "CumulativeBound",
@@ -46,6 +48,7 @@ __all__ = [
     "PopulationLaw",
     "RandomizedResponse",
     "Scenario",
+    "Schedule",
     "Sensitivities",
     "Status",
     "Trajectory",
@@ -69,6 +72,7 @@ __all__ = [
     "sweeps",
     "theorems",
     "tune",
+    "tune_schedule",
     "tuning",
 ]
 

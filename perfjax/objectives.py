@@ -176,10 +176,10 @@ class CumulativeBound(AbstractObjective):
 
     def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
         del key
-        noise = scenario.mechanism.noise
-        if noise.ndim:
-            name = scenario.mechanism.noise_name
-            raise _check.fail(name, "be one value for `CumulativeBound`", f"of shape {noise.shape}")
+        if scenario.varies:
+            noise = scenario.mechanism.noise
+            found = f"of shape {noise.shape}" if noise.ndim else "a policy"
+            raise _check.fail(scenario.mechanism.noise_name, "be one value for `CumulativeBound`", found)
 
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
         del key
@@ -203,7 +203,7 @@ BY_NAME = {"cumulative-error": CumulativeError, "final-error": FinalError, "cumu
 
 def growth_factor(scenario: Scenario) -> Float[Array, ""]:
     """C at release 0: the regime is growth above 1, decline below."""
-    noise = jnp.atleast_1d(scenario.mechanism.noise)[0]
+    noise = scenario.noise_of(scenario.population, 0, scenario.noises()[0])
     split = leakage.split(scenario.mechanism, scenario.leakage, scenario.population, noise)
     return scenario.participation.growth(split)
 

@@ -11,25 +11,27 @@ from perfjax.law._normal import density_and_tail
 from perfjax.leakage import GivenNoise, given_noise, shared_dimensions, shared_rule
 from perfjax.scenario import Scenario
 
-__all__ = ["kernel"]
+__all__ = ["kernel", "sources"]
 
 ROWS = 16  # computed at a time: a bound on memory, for each needs a table of its own
 
 
 def kernel(
-    scenario: Scenario, noise: Float[Array, ""], grid: Grid, start: Float[Array, ""]
+    scenario: Scenario, noise: Float[Array, "*sources"], grid: Grid, start: Float[Array, ""]
 ) -> tuple[Float[Array, "nodes nodes"], Float[Array, " nodes"]]:
     """Rows of the next population's distribution on the nodes: from every node, and from `start` users.
+
+    `noise` is one value, or one for each of the `sources`.
 
     Few users: exact leavers and recruits, the leaked count being the rounded normal of its exact mean and variance
     (enumerated for one and two users; an exact binomial for randomized response). Many: a mixture over the shared noise
     of normals with the exact mean and variance.
     """
     nodes, exact = grid.nodes, grid.exact
-    few = jnp.arange(exact, dtype=nodes.dtype)
-    many = jnp.append(nodes[exact:], start)
+    populations = sources(grid, start)
+    few, many = populations[:exact], populations[exact:]
     node, weight = (jnp.asarray(x, nodes.dtype) for x in shared_rule(shared_dimensions(scenario.mechanism)))
-    law = _given_shared(scenario, noise, jnp.concatenate([few, many]), node)
+    law = _given_shared(scenario, jnp.broadcast_to(noise, populations.shape), populations, node)
     few_rows = _exact_rows(scenario, few, jax.tree.map(lambda x: x[:exact], law), weight, nodes)
     if grid.every_other is None:  # all whole numbers, computed user by user
         return few_rows, product(on_nodes(nodes, start), few_rows)
@@ -38,13 +40,19 @@ def kernel(
     return jnp.concatenate([few_rows, many_rows[:-1]]), from_start
 
 
+def sources(grid: Grid, start: Float[Array, ""]) -> Float[Array, " sources"]:
+    """The populations that the rows of a kernel belong to: 0, 1, 2, ... user by user, the larger nodes, and `start`."""
+    few = jnp.arange(grid.exact, dtype=grid.nodes.dtype)
+    return jnp.concatenate([few, grid.nodes[grid.exact :], start[None]])
+
+
 def _given_shared(scenario, noise, populations, node) -> GivenNoise:
     """`GivenNoise` for every population and every node of the shared noise: arrays [n, shared]."""
 
-    def one(n, shared):
-        return given_noise(scenario.mechanism, scenario.leakage, n, noise, shared)
+    def one(n, x, shared):
+        return given_noise(scenario.mechanism, scenario.leakage, n, x, shared)
 
-    return jax.vmap(lambda n: jax.vmap(lambda shared: one(n, shared))(node))(populations)
+    return jax.vmap(lambda n, x: jax.vmap(lambda shared: one(n, x, shared))(node))(populations, noise)
 
 
 def _normal_rows(scenario, populations, law, weight, nodes) -> Float[Array, "n nodes"]:

@@ -9,13 +9,12 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float, Int, Key, UInt32
 
-from perfjax._check import Numbers
 from perfjax._chi_square import lower_quantile, upper_quantile
 from perfjax.binomial import binomial_from_bits, normal_quantile, uniform_from_bits
 from perfjax.leakage import check_count_level, given_noise
 from perfjax.mechanisms import RandomizedResponse
 from perfjax.montecarlo._inputs import as_key, as_trials
-from perfjax.scenario import Scenario, as_single
+from perfjax.scenario import Noise, Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = ["runs", "simulate_counts"]
@@ -25,7 +24,7 @@ WORDS = 6  # random 32-bit words of a release
 
 
 def simulate_counts(
-    scenario: Scenario, *, key: Array, trials: int, noise: Numbers | None = None, first_trial: int = 0
+    scenario: Scenario, *, key: Array, trials: int, noise: Noise | None = None, first_trial: int = 0
 ) -> Trajectory:
     """Simulate runs by counting users instead of following them.
 
@@ -39,7 +38,7 @@ def simulate_counts(
         scenario: the scenario; a Gaussian mean needs a scalar covariance and clipping that never binds.
         key: a typed key.
         trials: runs, at least 1.
-        noise: x, instead of the scenario's own: one value, or one per release.
+        noise: x, instead of the scenario's own: one value, one per release, or a policy.
         first_trial: number of the first run, for a simulation in parts: runs first_trial, first_trial + 1, ... are
             those that a simulation of all would give.
 
@@ -92,7 +91,7 @@ def _run(scenario, key):
     release = _bits if isinstance(mechanism, RandomizedResponse) else _mean
 
     def step(n, inputs):
-        t, x = inputs
+        t, x = inputs[0], scenario.noise_of(n, *inputs)
         words = jax.random.bits(jax.random.fold_in(key, t), (WORDS,), "uint32")
         leaked, error = release(scenario, n, x, words[:4])
         left = binomial_from_bits(words[4], leaked, who.leave)
@@ -101,9 +100,8 @@ def _run(scenario, key):
         share = leaked / jnp.maximum(n, 1)
         return who.bounded(n - left + joined), (n, share, error, mechanism.error(n, x))
 
-    noise = jnp.broadcast_to(mechanism.noise, (scenario.rounds + 1,))
     start = who.bounded(_rounded(scenario.population))
-    _, (n, share, error, expected) = jax.lax.scan(step, start, (jnp.arange(scenario.rounds + 1), noise))
+    _, (n, share, error, expected) = jax.lax.scan(step, start, (jnp.arange(scenario.rounds + 1), scenario.noises()))
     return {"population": n, "leak_probability": share, "error": error, "expected_error": expected}
 
 

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from perfjax import _check
-from perfjax._check import Numbers
 from perfjax.leakage import LikelihoodRatioAbove, PairTable, TrueBitKept
 from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.montecarlo._inputs import as_key, as_trials, without_gradient
 from perfjax.montecarlo._normals import normals
-from perfjax.scenario import Scenario, as_single
+from perfjax.scenario import Noise, Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = ["simulate_users"]
@@ -28,7 +27,7 @@ KEPT_NUMBERS = 2**18  # numbers of a release that are kept; those beyond are dra
 
 
 def simulate_users(
-    scenario: Scenario, *, key: Key[Array, ""], trials: int, noise: Numbers | None = None, first_trial: int = 0
+    scenario: Scenario, *, key: Key[Array, ""], trials: int, noise: Noise | None = None, first_trial: int = 0
 ) -> Trajectory:
     r"""Simulate every user of every release.
 
@@ -51,7 +50,7 @@ def simulate_users(
             rounded up, the cap down. Cap below 2^31.
         key: a typed key. Scenarios given the same key share their draws.
         trials: independent runs, at least 1.
-        noise: x, instead of the scenario's own: one value, or one per release.
+        noise: x, instead of the scenario's own: one value, one per release, or a policy.
         first_trial: number of the first run, for a simulation in parts: runs first_trial, first_trial + 1, ... are
             those that a simulation of all would give.
 
@@ -107,19 +106,18 @@ def _trial(scenario, key):
     floor, cap = _whole(jnp.ceil(scenario.participation.floor)), _whole(scenario.participation.cap)
 
     def release(users: Int[Array, ""], at: tuple[Int[Array, ""], Float[Array, ""]]):
-        t, noise = at
+        n = users.astype(scenario.population.dtype)
+        t, noise = at[0], scenario.noise_of(n, *at)
         tally, error = _release(scenario, users, noise, jax.random.fold_in(key, t))
         stayed = users - tally.left
         # cap - stayed first: their sum may exceed what an int32 holds.
         following = jnp.maximum(stayed + jnp.minimum(tally.recruited, cap - stayed), floor)
-        n = users.astype(noise.dtype)
         share = tally.leaked.astype(noise.dtype) / jnp.maximum(n, 1)
         return following, (n, share, error, mechanism.error(n, noise))
 
     releases = jnp.arange(scenario.rounds + 1, dtype=jnp.int32)
-    noise = jnp.broadcast_to(mechanism.noise, releases.shape)
     start = jnp.maximum(jnp.minimum(_whole(jnp.round(scenario.population)), cap), floor)
-    return jax.lax.scan(release, start, (releases, noise))[1]
+    return jax.lax.scan(release, start, (releases, scenario.noises()))[1]
 
 
 def _whole(value):

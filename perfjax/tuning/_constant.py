@@ -15,7 +15,7 @@ from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
 from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._optimum import Optimum, Status
 
-__all__ = ["tune"]
+__all__ = ["as_log_bounds", "tune"]
 
 SCAN = 96  # points
 BASINS = 4
@@ -65,12 +65,11 @@ def tune(
     """
     as_single(scenario)
     objective = CumulativeError() if objective is None else _check.as_kind(objective, "objective", AbstractObjective)
-    if scenario.mechanism.noise.ndim:
-        first = scenario.mechanism.noise[..., 0]
-        scenario = scenario.with_noise(first)
+    if scenario.varies:
+        scenario = scenario.with_noise(jnp.atleast_1d(scenario.mechanism.noise)[0])
     objective.check(scenario, key)
     _check_constraint(constraint, scenario)
-    log_bounds = _log_bounds(bounds, scenario)
+    log_bounds = as_log_bounds(bounds, scenario)
     optimum = _tune(scenario, objective, constraint, log_bounds, key)
     bad = (Status.INFEASIBLE, Status.NOT_CONVERGED)
     if throw and _check.is_known(optimum.status) and int(optimum.status) in bad:
@@ -85,7 +84,8 @@ def _check_constraint(constraint, scenario):
         raise ValueError('Argument `constraint` can be "theorem-2" for a GaussianMean only.')
 
 
-def _log_bounds(bounds, scenario):
+def as_log_bounds(bounds, scenario: Scenario) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The logarithms of the least and greatest noise searched, in the scenario's dtype."""
     dtype = scenario.population.dtype
     bounds = scenario.mechanism.noise_bounds if bounds is None else bounds
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
