@@ -25,16 +25,20 @@ from perfjax.objectives import CumulativeBound as CumulativeBound
 from perfjax.objectives import CumulativeError as CumulativeError
 from perfjax.objectives import FinalError as FinalError
 from perfjax.participation import Participation as Participation
+from perfjax.policies import LogLinearPolicy as LogLinearPolicy
+from perfjax.policies import TablePolicy as TablePolicy
 from perfjax.scenario import Scenario as Scenario
 from perfjax.sweeps import sweep as sweep
 from perfjax.trajectory import Trajectory as Trajectory
 from perfjax.tuning import Optimum as Optimum
+from perfjax.tuning import PolicyOptimum as PolicyOptimum
 from perfjax.tuning import Schedule as Schedule
 from perfjax.tuning import Sensitivities as Sensitivities
 from perfjax.tuning import Status as Status
 from perfjax.tuning import regret as regret
 from perfjax.tuning import sensitivities as sensitivities
 from perfjax.tuning import tune as tune
+from perfjax.tuning import tune_policy as tune_policy
 from perfjax.tuning import tune_schedule as tune_schedule
 
 __all__ = [
@@ -43,14 +47,17 @@ __all__ = [
     "FinalError",
     "GaussianMean",
     "LikelihoodRatioAbove",
+    "LogLinearPolicy",
     "Optimum",
     "Participation",
+    "PolicyOptimum",
     "PopulationLaw",
     "RandomizedResponse",
     "Scenario",
     "Schedule",
     "Sensitivities",
     "Status",
+    "TablePolicy",
     "Trajectory",
     "TrueBitKept",
     "accounting",
@@ -72,6 +79,7 @@ __all__ = [
     "sweeps",
     "theorems",
     "tune",
+    "tune_policy",
     "tune_schedule",
     "tuning",
 ]

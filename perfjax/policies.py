@@ -30,11 +30,12 @@ class AbstractPolicy(eqx.Module):
 class TablePolicy(AbstractPolicy):
     """Noise by release and population, interpolated in between: log x is piecewise linear in log(1 + n).
 
-    Below the first population and above the last the noise is theirs.
+    Beside a noise that means no privacy (0 or infinite) the nearer one holds. Below the first population and above the
+    last the noise is theirs.
 
     Attributes:
-        populations: increasing, at least 0, in users; at least two.
-        table: noise x above 0, one row per release 0..T, one column per population.
+        populations: not decreasing, at least 0, in users; at least two.
+        table: noise x, at least 0, one row per release 0..T, one column per population.
 
     Raises:
         ValueError: if a number is out of range or the shapes do not fit.
@@ -53,19 +54,25 @@ class TablePolicy(AbstractPolicy):
     def __init__(self, populations: Numbers, table: Numbers):
         populations, table = _check.as_floats(populations=populations, table=table)
         self.populations = _check.in_range(populations, "populations", 0, open_high=True)
-        self.table = _check.in_range(table, "table", 0, open_low=True, open_high=True)
+        self.table = _check.in_range(table, "table", 0)
         if populations.ndim != 1 or populations.size < 2:
             raise _check.fail("populations", "be two or more numbers", f"of shape {populations.shape}")
         if table.ndim != 2 or table.shape[1] != populations.size:
             requirement = f"have a row per release and {populations.size} columns, one per population"
             raise _check.fail("table", requirement, f"of shape {table.shape}")
-        if _check.is_known(populations) and np.any(np.diff(np.asarray(populations)) <= 0):
-            raise _check.fail("populations", "increase", populations)
+        if _check.is_known(populations) and np.any(np.diff(np.asarray(populations)) < 0):
+            raise _check.fail("populations", "not decrease", populations)
 
     def __call__(self, population: Float[Array, "..."], release: Int[Array, ""] | int) -> Float[Array, "..."]:
-        population = jnp.asarray(population, self.populations.dtype)
-        places, log_noise = jnp.log1p(self.populations), jnp.log(self.table[release])
-        return jnp.exp(jnp.interp(jnp.log1p(population), places, log_noise))
+        place, places = (jnp.log1p(jnp.asarray(x, self.table.dtype)) for x in (population, self.populations))
+        left = jnp.clip(jnp.searchsorted(places, place, side="right") - 1, 0, places.size - 2)
+        gap = places[left + 1] - places[left]
+        share = jnp.clip(jnp.where(gap > 0, (place - places[left]) / jnp.where(gap > 0, gap, 1), 0), 0, 1)
+        ends = jnp.stack([self.table[release, left], self.table[release, left + 1]])
+        is_noise = jnp.all((ends > 0) & jnp.isfinite(ends), axis=0)
+        low, high = jnp.log(jnp.where(is_noise, ends, 1))
+        between = jnp.where(is_noise, jnp.exp(low * (1 - share) + high * share), jnp.where(share < 0.5, *ends))
+        return jnp.where(share == 0, ends[0], jnp.where(share == 1, ends[1], between))  # no rounding at the nodes
 
     def check(self, mechanism: AbstractMechanism, rounds: int) -> None:
         if self.table.shape[0] != rounds + 1:

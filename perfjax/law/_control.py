@@ -58,6 +58,30 @@ class Chain(NamedTuple):
         """
         return self._worth(self.errors(noise), self.rows(noise), following, left, slice(None))
 
+    def worths(
+        self,
+        errors: Float[Array, "actions sources"],
+        rows: Float[Array, "actions sources nodes"],
+        following: Float[Array, " nodes"],
+        left: Float[Array, ""],
+    ) -> Float[Array, "actions sources"]:
+        """`worth` of several noises, from their errors and rows."""
+        return jax.vmap(lambda e, r: self._worth(e, r, following, left, slice(None)))(errors, rows)
+
+    def value(self, noise: Float[Array, "releases *sources"]) -> Float[Array, ""]:
+        """The expected sum of errors on the nodes as they are, without extrapolation."""
+
+        def back(following, at):
+            worth = self.worth(at[0], following, at[1])
+            return worth[:-1], worth[-1]
+
+        at = noise, self.left(noise.shape[0])
+        return jax.lax.scan(back, jnp.zeros_like(self.grid.nodes), at, reverse=True)[1][0]
+
+    def left(self, releases: int) -> Float[Array, " releases"]:
+        """How many releases there are from each one on."""
+        return jnp.arange(releases, 0, -1, dtype=self.start.dtype)
+
     def _worth(self, errors, rows, following, left, chosen):
         worth = errors[chosen] + product(rows, following)
         if self.penalty is None:
@@ -74,7 +98,7 @@ class Chain(NamedTuple):
         of the latter with that of the former. Reverse mode through the kernels would store them all.
         """
         grids = self._grids()
-        left = jnp.arange(noise.shape[0], 0, -1, dtype=self.start.dtype)
+        left = self.left(noise.shape[0])
 
         def worths(x, followings, remaining):
             errors, rows = self.errors(x), self._moved(self.rows(x))
