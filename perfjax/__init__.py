@@ -30,6 +30,7 @@ from perfjax.policies import TablePolicy as TablePolicy
 from perfjax.scenario import Scenario as Scenario
 from perfjax.sweeps import sweep as sweep
 from perfjax.trajectory import Trajectory as Trajectory
+from perfjax.tuning import ClippingOptimum as ClippingOptimum
 from perfjax.tuning import Optimum as Optimum
 from perfjax.tuning import PolicyOptimum as PolicyOptimum
 from perfjax.tuning import Schedule as Schedule
@@ -38,10 +39,12 @@ from perfjax.tuning import Status as Status
 from perfjax.tuning import regret as regret
 from perfjax.tuning import sensitivities as sensitivities
 from perfjax.tuning import tune as tune
+from perfjax.tuning import tune_clipping as tune_clipping
 from perfjax.tuning import tune_policy as tune_policy
 from perfjax.tuning import tune_schedule as tune_schedule
 
 __all__ = [
+    "ClippingOptimum",
     "CumulativeBound",
     "CumulativeError",
     "FinalError",
@@ -79,6 +82,7 @@ __all__ = [
     "sweeps",
     "theorems",
     "tune",
+    "tune_clipping",
     "tune_policy",
     "tune_schedule",
     "tuning",

@@ -22,7 +22,7 @@ LAYERS = [
     ["privacy"],
     ["mechanisms"],
     ["leakage", "binomial"],
-    ["participation"],
+    ["participation", "policies"],
     ["scenario"],
     ["trajectory", "files"],
     ["meanfield", "law", "montecarlo"],

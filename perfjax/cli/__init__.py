@@ -6,6 +6,7 @@ import typer
 
 from perfjax.cli._figure import figure
 from perfjax.cli._scenario import new, show
+from perfjax.cli._schedule import schedule
 from perfjax.cli._shared import interruptible
 from perfjax.cli._simulate import simulate
 from perfjax.cli._sweep import sweep
@@ -22,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(interruptible()(tune))
+app.command()(interruptible()(schedule))
 app.command()(interruptible()(simulate))
 app.command()(interruptible()(sweep))
 app.command()(interruptible()(figure))

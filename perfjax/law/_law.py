@@ -103,9 +103,7 @@ class PopulationLaw(eqx.Module):
         )
 
 
-def population_law(
-    scenario: Scenario, *, noise: Noise | None = None, rtol: float | int | None = None
-) -> PopulationLaw:
+def population_law(scenario: Scenario, *, noise: Noise | None = None, rtol: float | int | None = None) -> PopulationLaw:
     """The distribution of the population at every release: a Markov chain on nodes, no sampling.
 
     The population is a one-dimensional chain, so its law is T vector-matrix products. Rows of the kernel mix over the

@@ -1,5 +1,7 @@
 """Tuning: the noise with the least objective, how sure that is, and how it moves with the scenario."""
 
+from perfjax.tuning._clipping import ClippingOptimum as ClippingOptimum
+from perfjax.tuning._clipping import tune_clipping as tune_clipping
 from perfjax.tuning._constant import tune as tune
 from perfjax.tuning._optimum import Optimum as Optimum
 from perfjax.tuning._optimum import Status as Status
@@ -12,6 +14,7 @@ from perfjax.tuning._sensitivities import Sensitivities as Sensitivities
 from perfjax.tuning._sensitivities import sensitivities as sensitivities
 
 __all__ = [
+    "ClippingOptimum",
     "Optimum",
     "PolicyOptimum",
     "Schedule",
@@ -20,6 +23,7 @@ __all__ = [
     "regret",
     "sensitivities",
     "tune",
+    "tune_clipping",
     "tune_policy",
     "tune_schedule",
 ]

@@ -84,19 +84,21 @@ def _check_constraint(constraint, scenario):
         raise ValueError('Argument `constraint` can be "theorem-2" for a GaussianMean only.')
 
 
-def as_log_bounds(bounds, scenario: Scenario) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The logarithms of the least and greatest noise searched, in the scenario's dtype."""
+def as_log_bounds(
+    bounds: tuple[ArrayLike, ArrayLike] | None, scenario: Scenario, name: str = "bounds"
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The logarithms of two bounds, of the noise searched by default, in the scenario's dtype."""
     dtype = scenario.population.dtype
     bounds = scenario.mechanism.noise_bounds if bounds is None else bounds
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
-        raise _check.fail("bounds", "be two numbers, (least, greatest)", _check.quoted(bounds))
-    low, high = (_check.as_float(x, "bounds").astype(dtype) for x in bounds)
+        raise _check.fail(name, "be two numbers, (least, greatest)", _check.quoted(bounds))
+    low, high = (_check.as_float(x, name).astype(dtype) for x in bounds)
     if low.ndim or high.ndim:
-        raise _check.fail("bounds", "be two numbers, (least, greatest)", bounds)
+        raise _check.fail(name, "be two numbers, (least, greatest)", bounds)
     for x in (low, high):
-        _check.in_range(x, "bounds", 0, open_low=True, open_high=True)
+        _check.in_range(x, name, 0, open_low=True, open_high=True)
     if _check.is_known(low, high) and not np.less(low, high):
-        raise _check.fail("bounds", "have the lower end first", f"({low:g}, {high:g})")
+        raise _check.fail(name, "have the lower end first", f"({low:g}, {high:g})")
     return jnp.log(low), jnp.log(high)
 
 

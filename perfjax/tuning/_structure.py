@@ -28,9 +28,7 @@ class AbstractStructure(eqx.Module):
         """Whose schedule is near a given one, and equal to it if it has this structure."""
 
     @abc.abstractmethod
-    def bounds(
-        self, low: Float[Array, ""], high: Float[Array, ""]
-    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    def bounds(self, low: Float[Array, ""], high: Float[Array, ""]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Of the parameters, for log-noise between `low` and `high`."""
 
 
