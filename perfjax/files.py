@@ -44,8 +44,8 @@ def load_scenario(path: str | os.PathLike) -> Scenario:
     """Read a scenario from a TOML file.
 
     The file has `population` and `rounds`, and the tables `[mechanism]`, `[leakage]` (each with a `type`) and
-    `[participation]`, whose keys are the arguments of these classes. It may have a `[policy]`, with a `type`, and a text
-    `about`. Numbers become arrays of JAX's default float dtype.
+    `[participation]`, whose keys are the arguments of these classes. It may have a `[policy]`, with a `type`, and an
+    `about` with a text. Numbers become arrays of JAX's default float dtype.
 
     Args:
         path: the file.

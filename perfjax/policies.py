@@ -19,7 +19,7 @@ class AbstractPolicy(eqx.Module):
     """A rule for the noise of a release, x_t = f(n_t, t). Every solver takes one in place of a noise."""
 
     @abc.abstractmethod
-    def __call__(self, population: Float[Array, "..."], release: Int[Array, ""] | int) -> Float[Array, "..."]:
+    def __call__(self, population: Numbers, release: Int[Array, ""] | int) -> Float[Array, "..."]:
         """The noise of release t to `population` users (n)."""
 
     @abc.abstractmethod
@@ -63,7 +63,7 @@ class TablePolicy(AbstractPolicy):
         if _check.is_known(populations) and np.any(np.diff(np.asarray(populations)) < 0):
             raise _check.fail("populations", "not decrease", populations)
 
-    def __call__(self, population: Float[Array, "..."], release: Int[Array, ""] | int) -> Float[Array, "..."]:
+    def __call__(self, population: Numbers, release: Int[Array, ""] | int) -> Float[Array, "..."]:
         place, places = (jnp.log1p(jnp.asarray(x, self.table.dtype)) for x in (population, self.populations))
         left = jnp.clip(jnp.searchsorted(places, place, side="right") - 1, 0, places.size - 2)
         gap = places[left + 1] - places[left]
@@ -141,7 +141,7 @@ class LogLinearPolicy(AbstractPolicy):
         if _check.is_known(low, high) and np.any(np.asarray(low) > np.asarray(high)):
             raise _check.fail("low", f"be at most `high` ({high:g})", low)
 
-    def __call__(self, population: Float[Array, "..."], release: Int[Array, ""] | int) -> Float[Array, "..."]:
+    def __call__(self, population: Numbers, release: Int[Array, ""] | int) -> Float[Array, "..."]:
         population, release = (jnp.asarray(x, self.level.dtype) for x in (population, release))
         # Nobody is as one user: a power of 0 users would be 0 or infinite, and has no derivative.
         crowd = jnp.log(jnp.maximum(population, 1) / self.reference)

@@ -15,7 +15,7 @@ from perfjax.policies import AbstractPolicy, LogLinearPolicy, TablePolicy
 from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._constant import as_log_bounds
 from perfjax.tuning._descent import descend
-from perfjax.tuning._schedule import LAW_NODES, LAW_STEPS, Schedule, as_window, tune_schedule
+from perfjax.tuning._schedule import LAW_LEVEL, LAW_NODES, LAW_STEPS, Schedule, as_window, tune_schedule
 
 __all__ = ["PolicyOptimum", "tune_policy"]
 
@@ -206,4 +206,4 @@ def _log_linear(chain: Chain, constant, low, high) -> LogLinearPolicy:
     start = jnp.stack([jnp.clip(jnp.log(constant), low, high), jnp.zeros_like(low), jnp.zeros_like(low)])
     least = jnp.stack([low, jnp.full_like(low, -POWERS), low - high])
     greatest = jnp.stack([high, jnp.full_like(low, POWERS), high - low])
-    return rule(descend(slope, start, least, greatest, steps=LAW_STEPS).place)
+    return rule(descend(slope, start, least, greatest, steps=LAW_STEPS, tolerance=LAW_LEVEL).place)

@@ -22,7 +22,8 @@ __all__ = ["Schedule", "as_window", "tune_schedule"]
 LEVELS = 48  # constant noises among which starts are chosen
 SWITCHES = (1.0, 0.75, 0.5, 0.25)  # shares of the releases after which a start gives privacy up
 STEPS = 300
-LAW_STEPS = 60
+LAW_STEPS = 40
+LAW_LEVEL = 1e-4  # slope that counts as none under the law: what is left to gain goes with its square
 LAW_NODES = 160  # of the law while searching; what is reported is the objective's own
 
 
@@ -136,8 +137,8 @@ def tune_schedule(
     """The noise of every release with the least cumulative error, compared with the best constant noise.
 
     Descent on log noise by optax, projected on the bounds, from several starts: the best constant noise, and constant
-    noises that give privacy up after all, three quarters, half or a quarter of the releases. With solver "law" it
-    starts from the best of those on the expected path.
+    noises that give privacy up after all, three quarters, half or a quarter of the releases. With solver "law" there is
+    one start, the best schedule on the expected path or the best constant noise.
 
     Args:
         scenario: the scenario; its own noise plays no role.
@@ -273,9 +274,10 @@ def _tune_schedule(scenario, objective, shape, budget, constant, cap, structure)
     found = jax.vmap(lambda start: descend(jax.value_and_grad(path), start, low, high, steps=STEPS))(starts)
     best = _least(found)
     if objective.solver == "law":
-        starts = jnp.stack([best.place, starts[0]])
         slope = _under_law(scenario, objective, log_noise, cap)
-        best = _least(jax.lax.map(lambda start: descend(slope, start, low, high, steps=LAW_STEPS), starts))
+        starts = jnp.stack([best.place, starts[0]])
+        values = jax.lax.map(lambda start: slope(start)[0], starts)
+        best = descend(slope, starts[jnp.nanargmin(values)], low, high, steps=LAW_STEPS, tolerance=LAW_LEVEL)
     at_bound = _at_bound(log_noise(best.place), budget)
     ends = live[2].low, live[2].high
     tuned = jnp.select([at_bound < 0, at_bound > 0], ends, log_noise(best.place, live[2]))
@@ -355,7 +357,7 @@ def _result(live, shape, noise, at_bound, best, constant, structure) -> Schedule
         constant=constant,
         log_value_constant=values[1],
         log_value_without_privacy=values[2],
-        status=_status(scenario, path, at_bound, gradient_norm, bare=constant_wins & (constant == bare)),
+        status=_status(live, path, at_bound, gradient_norm, bare=constant_wins & (constant == bare)),
         at_bound=at_bound,
         gradient_norm=gradient_norm,
         steps=best.steps,
@@ -363,12 +365,13 @@ def _result(live, shape, noise, at_bound, best, constant, structure) -> Schedule
     )
 
 
-def _status(scenario, path, at_bound, gradient_norm, *, bare):
+def _status(live, path, at_bound, gradient_norm, *, bare):
     """The first `Status` that holds."""
+    scenario, objective, _ = live
     who, later = scenario.participation, path[1:]
-    near = 1e-5
+    near, level = 1e-5, jnp.finfo(gradient_norm.dtype).eps ** 0.35  # 3e-6 in float64, 4e-3 in float32
     kink = jnp.any((jnp.abs(later - who.cap) <= near * who.cap) | (later <= who.floor * (1 + near)))
-    settled = gradient_norm <= jnp.finfo(gradient_norm.dtype).eps ** 0.35  # 3e-6 in float64, 4e-3 in float32
+    settled = gradient_norm <= (jnp.maximum(level, LAW_LEVEL) if objective.solver == "law" else level)
     cases = {
         Status.COLLAPSED: path[-1] <= who.floor,
         Status.NO_PRIVACY: bare,
