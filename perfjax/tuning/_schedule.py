@@ -20,8 +20,10 @@ from perfjax.tuning._structure import Budget, structure_of
 __all__ = ["Schedule", "as_window", "tune_schedule"]
 
 LEVELS = 48  # constant noises among which starts are chosen
-SWITCHES = (1.0, 0.75, 0.5, 0.25)  # shares of the releases after which a start gives privacy up
+SHARES = (1.0, 0.75, 0.5, 0.25)  # of the releases, after which a start gives privacy up
 STEPS = 300
+LAW_LEVELS = 12
+LAW_SHARES = (1.0, 0.25, 0.0)
 LAW_STEPS = 40
 LAW_LEVEL = 1e-4  # slope that counts as none under the law: what is left to gain goes with its square
 LAW_NODES = 160  # of the law while searching; what is reported is the objective's own
@@ -137,8 +139,9 @@ def tune_schedule(
     """The noise of every release with the least cumulative error, compared with the best constant noise.
 
     Descent on log noise by optax, projected on the bounds, from several starts: the best constant noise, and constant
-    noises that give privacy up after all, three quarters, half or a quarter of the releases. With solver "law" there is
-    one start, the best schedule on the expected path or the best constant noise.
+    noises that give privacy up after all, three quarters, half or a quarter of the releases. With solver "law" it
+    starts once, from what has the least error under the law of those starts, where they lead on the expected path, and
+    36 noises that are given up at once, early or last.
 
     Args:
         scenario: the scenario; its own noise plays no role.
@@ -270,14 +273,15 @@ def _tune_schedule(scenario, objective, shape, budget, constant, cap, structure)
         return budget.met(shape.log_noise(parameters))
 
     path = _on_expected_path(scenario, objective, log_noise)
-    starts = _starts(path, shape, budget, scenario.rounds + 1, jax.lax.stop_gradient(constant))
+    starts = _starts(path, shape, budget, scenario.rounds, jax.lax.stop_gradient(constant))
     found = jax.vmap(lambda start: descend(jax.value_and_grad(path), start, low, high, steps=STEPS))(starts)
     best = _least(found)
     if objective.solver == "law":
-        slope = _under_law(scenario, objective, log_noise, cap)
-        starts = jnp.stack([best.place, starts[0]])
-        values = jax.lax.map(lambda start: slope(start)[0], starts)
-        best = descend(slope, starts[jnp.nanargmin(values)], low, high, steps=LAW_STEPS, tolerance=LAW_LEVEL)
+        chain = chain_of(scenario, objective.penalty, size=LAW_NODES, cap=cap)
+        tried = jnp.concatenate([found.place, starts, *_tried(LAW_SHARES, LAW_LEVELS, shape, budget, scenario.rounds)])
+        values = jax.lax.map(lambda parameters: chain.value(jnp.exp(log_noise(parameters))[:, None]), tried)
+        start, slope = tried[jnp.nanargmin(values)], _under_law(chain, log_noise)
+        best = descend(slope, start, low, high, steps=LAW_STEPS, tolerance=LAW_LEVEL)
     at_bound = _at_bound(log_noise(best.place), budget)
     ends = live[2].low, live[2].high
     tuned = jnp.select([at_bound < 0, at_bound > 0], ends, log_noise(best.place, live[2]))
@@ -294,9 +298,8 @@ def _on_expected_path(scenario, objective, log_noise):
     return log_value
 
 
-def _under_law(scenario, objective, log_noise, cap):
+def _under_law(chain, log_noise):
     """The log objective by the parameters, under the law, and its gradient."""
-    chain = chain_of(scenario, objective.penalty, size=LAW_NODES, cap=cap)
 
     def slope(parameters):
         noise, pull = jax.vjp(lambda parameters: jnp.exp(log_noise(parameters)), parameters)
@@ -306,22 +309,26 @@ def _under_law(scenario, objective, log_noise, cap):
     return slope
 
 
-def _starts(log_value, shape, budget, releases, constant) -> Float[Array, "starts parameters"]:
+def _starts(log_value, shape, budget, rounds, constant) -> Float[Array, "starts parameters"]:
     """Parameters to start from: the best constant noise, and the best that gives privacy up after so many releases."""
-    bare = budget.low if budget.mechanism.more_is_private else budget.high
-    levels = jnp.linspace(budget.low, budget.high, LEVELS)
-    release = np.arange(releases)
-
-    def until(switch):
-        return lambda level: shape.parameters(jnp.where(release < switch, level, bare))
-
     tuned = jnp.clip(jnp.log(constant), budget.low, budget.high)
-    starts = [until(releases - 1)(tuned)]
-    for share in SWITCHES:
-        tried = jax.vmap(until(max(1, round(share * (releases - 1)))))(levels)
+    starts = [_until(rounds, shape, budget, rounds)(tuned)]
+    for tried in _tried(SHARES, LEVELS, shape, budget, rounds):
         value = jax.vmap(log_value)(tried)
         starts.append(tried[jnp.argmin(jnp.where(jnp.isnan(value), jnp.inf, value))])
     return jnp.stack(starts)
+
+
+def _tried(shares, levels, shape, budget, rounds) -> list[Float[Array, "levels parameters"]]:
+    """Constant noises between the bounds that give privacy up after so large a share of the releases."""
+    log_noise = jnp.linspace(budget.low, budget.high, levels)
+    return [jax.vmap(_until(max(1, round(share * rounds)), shape, budget, rounds))(log_noise) for share in shares]
+
+
+def _until(switch, shape, budget, rounds):
+    """Parameters of a constant log noise that gives privacy up after `switch` releases."""
+    bare = budget.low if budget.mechanism.more_is_private else budget.high
+    return lambda level: shape.parameters(jnp.where(np.arange(rounds + 1) < switch, level, bare))
 
 
 def _least(found: Descent) -> Descent:
@@ -340,7 +347,7 @@ def _result(live, shape, noise, at_bound, best, constant, structure) -> Schedule
     mechanism = scenario.mechanism
     bare = jnp.full_like(constant, mechanism.no_privacy)
     tried = jnp.stack([noise, *(jnp.broadcast_to(x, noise.shape) for x in (constant, bare))])
-    values = jax.vmap(lambda x: objective.evaluate(scenario.with_noise(x)).log_value)(tried)
+    values = jax.lax.map(lambda x: objective.evaluate(scenario.with_noise(x)).log_value, tried)
     # A gain over no privacy that rounding could explain is none.
     rounding = jnp.where(constant == bare, 20 * jnp.finfo(noise.dtype).eps * (1 + jnp.abs(values[1])), 0)
     constant_wins = ~(values[0] <= values[1] - rounding)
