@@ -5,6 +5,7 @@ from perfjax import files as files
 from perfjax import leakage as leakage
 from perfjax import mechanisms as mechanisms
 from perfjax import objectives as objectives
+from perfjax import reconstruction as reconstruction
 from perfjax import sweeps as sweeps
 from perfjax import theorems as theorems
 from perfjax import tuning as tuning
@@ -60,6 +61,7 @@ __all__ = [
     "objectives",
     "population_law",
     "preset",
+    "reconstruction",
     "regret",
     "save_scenario",
     "sensitivities",
