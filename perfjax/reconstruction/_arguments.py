@@ -1,5 +1,7 @@
 """What the functions of this package ask of their arguments."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -34,15 +36,16 @@ def longest(releases: Numbers, max_releases: int | None) -> int:
         return as_count(max_releases, "max_releases", low=1)
     if not is_known(*jax.tree.leaves(releases)):
         raise ValueError("Argument `max_releases` must be given where the number of releases is traced, but is None.")
-    return int(np.max(as_releases(releases, None)))
+    return int(np.max(np.asarray(as_releases(releases, None))))
 
 
 def as_releases(releases: ArrayLike, length: int | None) -> Float[Array, "..."]:
     """The number of releases as a float array without a derivative: whole, at least 1 and at most `length`."""
-    count = jax.lax.stop_gradient(as_float(releases, "releases"))
+    count = as_float(releases, "releases")
     if is_known(count) and np.any(np.asarray(count) != np.round(np.asarray(count))):
         raise fail("releases", "be whole", count)
-    return in_range(count, "releases", 1.0, float("inf") if length is None else float(length), open_high=length is None)
+    count = in_range(count, "releases", 1.0, math.inf if length is None else float(length), open_high=length is None)
+    return count if is_known(count) else jax.lax.stop_gradient(count)
 
 
 def in_precision(tree: PyTree, dtype: DTypeLike) -> PyTree:

@@ -1,7 +1,5 @@
 """The maximum likelihood estimate of two records from two noisy moments, exactly."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
@@ -10,15 +8,13 @@ from perfjax._check import Numbers, as_floats, fail, in_range
 
 __all__ = ["pair_estimate"]
 
-_POLISH = 2  # Newton steps that turn a closed-form root into one of full precision
-
 
 def pair_estimate(moments: Numbers, *, variances: Numbers, radius: ArrayLike = 1.0) -> Float[Array, "... 2"]:
     """The two records in [-R, R] most likely to have given two noisy moments.
 
     Minimises (y_1 - (z_1 + z_2)/2)²/v_1 + (y_2 - (z_1² + z_2²)/2)²/v_2. If moments can be met, they are. Otherwise
     the minimum lies where the records are equal, or one of them is at an end: on each of these three arcs the
-    stationary points are roots of a cubic. The least of all nine is the global minimum; a local search would not
+    stationary points are roots of a cubic. The least of all is the global minimum; a local search would not
     do, since the set of possible moments is not convex.
 
     Args:
@@ -65,7 +61,7 @@ def _in_unit_box(y1, y2, a):
         (p, -a * (1 + 2 * y1), lambda t: (-jnp.ones_like(t), t)),
     )
     for linear, constant, arc in arcs:
-        for root in _cubic_roots(linear, constant):
+        for root in _outer_roots(linear, constant):
             lower, upper = arc(jnp.clip(root, -1, 1))
             misfit = 2 * a * (y1 - (lower + upper) / 2) ** 2 + (y2 - (lower * lower + upper * upper) / 2) ** 2
             better = misfit < least
@@ -74,21 +70,21 @@ def _in_unit_box(y1, y2, a):
     return low, high
 
 
-def _cubic_roots(p, q):
-    """The real roots of t³ + p t + q; if there is but one, three times that."""
+def _outer_roots(p, q):
+    """The greatest and the least real root of t³ + p t + q. Between them the quartic has its maximum, if anything."""
     third, half = p / 3, q / 2
     discriminant = half * half + third**3
     single = discriminant > 0
     u = jnp.cbrt(jnp.abs(half) + jnp.sqrt(jnp.where(single, discriminant, 0)))
     alone = jnp.where(half > 0, -1, 1) * (u - third / jnp.where(u > 0, u, 1))
-    scale = 2 * jnp.sqrt(jnp.maximum(-third, 0))
-    cosine = -4 * q / jnp.where(scale > 0, scale, 1) ** 3
-    angle = jnp.arccos(jnp.clip(cosine, -1, 1)) / 3
-    return [_polished(jnp.where(single, alone, scale * jnp.cos(angle - 2 * math.pi * k / 3)), p, q) for k in range(3)]
+    scale = jnp.sqrt(jnp.maximum(-third, 0))
+    cosine = -half / jnp.where(scale > 0, scale, 1) ** 3
+    turn = jnp.cos(jnp.arccos(jnp.clip(cosine, -1, 1)) / 3)
+    side = jnp.sqrt(3 * (1 - turn) * (1 + turn))
+    return [_polished(jnp.where(single, alone, scale * root), p, q) for root in (2 * turn, -turn - side)]
 
 
 def _polished(t, p, q):
-    for _ in range(_POLISH):
-        slope = 3 * t * t + p
-        t = jnp.where(slope != 0, t - (t * (t * t + p) + q) / jnp.where(slope != 0, slope, 1), t)
-    return t
+    """One Newton step: what the closed form is short of full precision, squared."""
+    slope = 3 * t * t + p
+    return t - jnp.where(slope != 0, (t * (t * t + p) + q) / jnp.where(slope != 0, slope, 1), 0)
