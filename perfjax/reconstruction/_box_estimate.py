@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from perfjax._check import Numbers, as_count, as_floats, as_kind, fail, in_range
-from perfjax._linear import product
 from perfjax.reconstruction._arguments import in_precision
 from perfjax.reconstruction._families import AbstractFamily
+from perfjax.reconstruction._inverses import small_product, solve_positive
 
 __all__ = ["MultisetEstimate", "multiset_estimate"]
 
@@ -116,14 +116,14 @@ def _descent(family, y, noise_std, start):
         z, misfit, damping, _, count = state
         r = residual(z)
         j, bend = jax.jvp(slopes, (z,), (jnp.ones_like(z),))
-        gradient = product(r, j)
+        gradient = jnp.sum(r[:, None] * j, 0)
         held = ((z <= -family.radius) & (gradient > 0)) | ((z >= family.radius) & (gradient < 0))
         # Where two records meet, the squares of the slopes alone have no curvature along their difference.
-        curvature = product(j.T, j) + jnp.diag(jnp.maximum(product(r, bend), 0))
+        curvature = small_product(j.T, j) + jnp.diag(jnp.maximum(jnp.sum(r[:, None] * bend, 0), 0))
         curvature = curvature + damping * jnp.diag(jnp.diagonal(curvature))
         free = ~held[:, None] & ~held
         matrix = jnp.where(free, curvature, jnp.eye(m, dtype=z.dtype))
-        move = jnp.linalg.solve(matrix, jnp.where(held, 0, -gradient))
+        move = solve_positive(matrix, jnp.where(held, 0, -gradient))
         trial = jnp.clip(z + move, -family.radius, family.radius)
         tried = jnp.sum(residual(trial) ** 2) / 2
         helped = tried < misfit

@@ -19,6 +19,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from perfjax._check import Numbers, as_choice, as_float, as_kind, fail, in_range, is_known
 from perfjax._linear import product
+from perfjax.reconstruction._inverses import left_inverse
 from perfjax.reconstruction._steps import AbstractStep
 
 __all__ = ["AbstractFamily", "FeatureMeans", "Moments", "Thresholds"]
@@ -156,12 +157,11 @@ def moment_trace_limit(records, radius, sensitivity):
     scale = jnp.sqrt(jnp.diagonal(gram, axis1=-2, axis2=-1))
     m = records.shape[-1]
     unit = jnp.where(both, gram / (scale[..., :, None] * scale[..., None, :]), jnp.eye(m, dtype=r.dtype))
-    distinct = jnp.all(both & (r[..., :, None] == r[..., None, :]) <= jnp.eye(m, dtype=bool), (-2, -1))
-    inverse = jnp.linalg.inv(jnp.where(distinct[..., None, None], unit, jnp.eye(m, dtype=r.dtype)))
-    condition = jnp.linalg.norm(unit, axis=(-2, -1)) * jnp.linalg.norm(inverse, axis=(-2, -1))
+    inverse = left_inverse(unit)  # 0 where records are equal
+    condition = jnp.sqrt(jnp.sum(unit**2, (-2, -1)) * jnp.sum(inverse**2, (-2, -1)))
     trust = jnp.maximum(1 - 4 * m * jnp.finfo(r.dtype).eps * jax.lax.stop_gradient(condition), 0)
     kept = jnp.where(interior, jnp.diagonal(inverse, axis1=-2, axis2=-1) / scale**2, 0)
-    return jnp.where(distinct, 4 * radius**2 * trust * jnp.sum(kept, -1), jnp.inf)
+    return 4 * radius**2 * trust * jnp.sum(kept, -1)
 
 
 def _infinite_gram(x, sensitivity):
@@ -192,7 +192,9 @@ class Thresholds(AbstractFamily):
     grid: str | Float[Array, "k"]
     sensitivity: str = eqx.field(static=True)
 
-    def __init__(self, step: AbstractStep, *, radius: ArrayLike = 1.0, grid: str | Numbers, sensitivity: str = "exact"):
+    def __init__(
+        self, step: AbstractStep, *, radius: ArrayLike = 1.0, grid: str | Numbers | None, sensitivity: str = "exact"
+    ):
         self.step = as_kind(step, "step", AbstractStep)
         self.radius = _radius(radius)
         self.grid = as_choice(grid, "grid", GRIDS) if isinstance(grid, str) else _thresholds(grid, self.radius)
@@ -313,6 +315,8 @@ class FeatureMeans(AbstractFamily):
 
 
 def _thresholds(grid, radius):
+    if grid is None:
+        raise fail("grid", "be " + ", ".join(f'"{name}"' for name in GRIDS) + " or the thresholds themselves", grid)
     grid = jnp.atleast_1d(as_float(grid, "grid"))
     return in_range(grid, "grid", -float(radius), float(radius)) if is_known(grid, radius) else grid
 

@@ -9,7 +9,15 @@ from jaxtyping import Array, Float
 
 from perfjax._linear import product
 
-__all__ = ["left_inverse", "pseudo_inverse", "spanned", "transposed", "unit_columns"]
+__all__ = [
+    "left_inverse",
+    "pseudo_inverse",
+    "small_product",
+    "solve_positive",
+    "spanned",
+    "transposed",
+    "unit_columns",
+]
 
 Matrix = Float[Array, "... rows columns"]
 
@@ -70,20 +78,69 @@ def left_inverse(a: Matrix) -> Float[Array, "... columns rows"]:
     if rows < columns:
         return jnp.zeros((*a.shape[:-2], columns, rows), a.dtype)
     unit, norms = unit_columns(a)
-    q, r = jnp.linalg.qr(unit)
-    solvable = jnp.all(jnp.diagonal(r, axis1=-2, axis2=-1) != 0, -1)[..., None, None]
-    eye = jnp.broadcast_to(jnp.eye(columns, dtype=a.dtype), r.shape)
-    inverse = jax.scipy.linalg.solve_triangular(jnp.where(solvable, r, eye), eye)
-    size = jnp.linalg.norm(inverse, axis=(-2, -1), keepdims=True)
-    cut = max(rows, columns) * jnp.finfo(a.dtype).eps * jnp.linalg.norm(r, axis=(-2, -1), keepdims=True)
-    found = product(inverse, transposed(q)) / transposed(norms)
-    return jnp.where(solvable & (size * cut < 1), found, 0)
+    q, r = _orthogonalised(unit)
+    solvable = jnp.all(jnp.diagonal(r, axis1=-2, axis2=-1) > 0, -1)[..., None, None]
+    found = _back_substituted(jnp.where(solvable, r, jnp.eye(columns, dtype=a.dtype)), transposed(q))
+    size, cut = (jnp.sqrt(jnp.sum(x**2, (-2, -1), keepdims=True)) for x in (found, r))
+    independent = solvable & (size * cut * max(rows, columns) * jnp.finfo(a.dtype).eps < 1)
+    return jnp.where(independent, found / transposed(norms), 0)
 
 
 @left_inverse.defjvp
 def _left_inverse_derivative(primals, tangents):
     (a,), (da,) = primals, tangents
     p = left_inverse(a)
-    left = np.eye(a.shape[-2], dtype=a.dtype) - product(a, p)
-    curved = product(product(p, transposed(p)), product(transposed(da), left))
-    return p, curved - product(product(p, da), p)
+    left = np.eye(a.shape[-2], dtype=a.dtype) - small_product(a, p)
+    curved = small_product(small_product(p, transposed(p)), small_product(transposed(da), left))
+    return p, curved - small_product(small_product(p, da), p)
+
+
+def solve_positive(a: Float[Array, "n n"], b: Float[Array, "n"]) -> Float[Array, "n"]:
+    """x with a x = b for a positive definite `a`, by elimination without exchanges."""
+
+    def eliminated(system, k):
+        pivot = system[k] / system[k, k]
+        rest = system - system[:, k, None] * pivot
+        return rest.at[k].set(pivot), None
+
+    system, _ = jax.lax.scan(eliminated, jnp.concatenate([a, b[:, None]], 1), jnp.arange(b.shape[0]))
+    return system[:, -1]
+
+
+def small_product(a: Float[Array, "... i j"], b: Float[Array, "... j k"]) -> Float[Array, "... i k"]:
+    """`a @ b` of many small matrices, as sums that fuse with what is around them."""
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], -2)
+
+
+# LAPACK takes one small matrix of a batch after the other, and XLA cannot see into it: for many matrices of a few
+# columns the two loops below are faster.
+
+
+def _orthogonalised(a):
+    """Q and R by Gram-Schmidt, twice over, which leaves Q orthogonal to rounding; a dependent column gives q = 0."""
+
+    def step(q, numbered):
+        k, column = numbered
+        coefficients = jnp.zeros((*a.shape[:-2], a.shape[-1]), a.dtype)
+        for _ in range(2):
+            along = jnp.sum(q * column[..., None], -2)
+            column = column - jnp.sum(q * along[..., None, :], -1)
+            coefficients = coefficients + along
+        norm = jnp.sqrt(jnp.sum(column**2, -1))
+        unit = column / jnp.where(norm > 0, norm, 1)[..., None]
+        return q.at[..., k].set(unit), coefficients.at[..., k].set(norm)
+
+    columns = jnp.moveaxis(a, -1, 0)
+    q, r = jax.lax.scan(step, jnp.zeros_like(a), (jnp.arange(a.shape[-1]), columns))
+    return q, jnp.moveaxis(r, 0, -1)
+
+
+def _back_substituted(r, b):
+    """R^-1 b for upper triangular R."""
+
+    def step(x, k):
+        rest = b[..., k, :] - jnp.sum(r[..., k, :, None] * x, -2)
+        return x.at[..., k, :].set(rest / r[..., k, k, None]), None
+
+    x, _ = jax.lax.scan(step, jnp.zeros_like(b), jnp.arange(b.shape[-2]), reverse=True)
+    return x

@@ -6,10 +6,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from perfjax._check import Numbers, as_floats, as_kind, in_range
-from perfjax._linear import product
 from perfjax.reconstruction._arguments import as_records, as_releases, in_precision, inside, longest
 from perfjax.reconstruction._families import AbstractFamily
-from perfjax.reconstruction._inverses import transposed
+from perfjax.reconstruction._inverses import left_inverse
 
 __all__ = ["multiset_van_trees_bound", "trivial_risk", "van_trees_bound"]
 
@@ -108,13 +107,14 @@ def nearby_van_trees(
     weights = weights * np.cos(np.pi * u / 2) ** 2
     around = ((high + low) / 2)[..., None, :] + half[..., None, :] * u.astype(z.dtype)[:, None]
     rows = family.rows(around, releases[..., None], length)
-    first, second = (jnp.tensordot(weights.astype(z.dtype), jnp.moveaxis(x, -3, 0), 1) for x in (rows, rows**2))
-    own = jnp.sum(second - first**2, -2)
+    weights = weights.astype(z.dtype)[:, None, None]
+    first, second = jnp.sum(weights * rows, -3), jnp.sum(weights * rows**2, -3)
+    own = jnp.maximum(jnp.sum(second - first**2, -2), 0)  # E[A_L] is first' first + diag(own)
     prior = (jnp.pi / jnp.where(half > 0, half, 1)) ** 2
-    eye = jnp.eye(z.shape[-1], dtype=z.dtype)
-    information = (product(transposed(first), first) + own[..., None, :] * eye) / kappa[..., None, None]
-    # A record squeezed between two equal ones is known: it takes the rows and columns of the others with it.
+    scale = kappa[..., None]
+    around = jnp.sqrt(own / scale + prior)[..., None] * jnp.eye(z.shape[-1], dtype=z.dtype)
+    # A record squeezed between two equal ones is known, and tells nothing of the others.
     known = half <= 0
-    information = jnp.where(known[..., None, :] | known[..., :, None], eye, information + prior[..., None, :] * eye)
-    error = jnp.diagonal(jnp.linalg.inv(information), axis1=-2, axis2=-1)
+    first = jnp.where(known[..., None, :], 0, first / jnp.sqrt(scale)[..., None])
+    error = jnp.sum(left_inverse(jnp.concatenate([first, around], -2)) ** 2, -1)
     return jnp.sum(jnp.where(known, 0, error), -1)
