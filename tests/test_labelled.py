@@ -193,6 +193,7 @@ def test_van_trees_bounds_the_error_of_the_posterior_mean():
         assert bound > 0.7 * risk
 
 
+@pytest.mark.slow
 def test_risks_are_differentiable():
     def risk(epsilon, delta, width):
         return rc.balanced_risk(ac.kappa(7.0, epsilon, delta, accountant="zcdp"), 7.0, width=width)

@@ -194,6 +194,7 @@ def test_edges_of_what_is_spent():
     np.testing.assert_array_equal(found, 0.0)
 
 
+@pytest.mark.slow
 @each_accountant
 def test_float32_follows_float64(accountant):
     releases = np.array([1, 2, 40], np.float32)
