@@ -63,14 +63,8 @@ def test_information_has_the_energy_as_its_entries():
     np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize(
-    ("z", "releases"),
-    [
-        ((-0.5, 0.1, 0.8), 6),
-        pytest.param((-0.4, 0.7), 2, marks=pytest.mark.slow),
-        pytest.param((-0.9, -0.2, 0.3, 0.95), 8, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("z", "releases"), [((-0.4, 0.7), 2), ((-0.5, 0.1, 0.8), 6), ((-0.9, -0.2, 0.3, 0.95), 8)])
 def test_bound_and_its_sandwiches(z, releases):
     found = float(rc.multiset_bound(PAPER, z, releases, kappa=1.0))
     np.testing.assert_allclose(found, exact_trace(z, releases), rtol=1e-11)
@@ -87,6 +81,7 @@ def test_bound_and_its_sandwiches(z, releases):
         assert bound <= found * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_records_does_not_matter():
     z = np.array([-0.5, 0.1, 0.8])
     for order in itertools.permutations(range(3)):
@@ -109,11 +104,12 @@ def test_nearly_equal_records_in_float32(middle):
     np.testing.assert_allclose(found, exact_trace(z.astype(float), 5), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_closed_forms_of_a_pair():
     z = np.array([[-0.4, 0.7], [-0.6, 1.0], [-1.0, 1.0], [0.3, 0.31], [-0.2, 0.2]])
     for releases in (2, 9):
-        general = rc.multiset_bound(PAPER, z, releases, kappa=1.0)
-        np.testing.assert_allclose(rc.pair_bound(z, releases, kappa=1.0), general, rtol=1e-9)
+        general = rc.multiset_bound(PAPER, z, releases, kappa=1.0, max_releases=9)
+        np.testing.assert_allclose(rc.pair_bound(z, releases, kappa=1.0, max_releases=9), general, rtol=1e-9)
         direct = [
             rc.moment_energy(a * a, releases) * rc.moment_energy(b * b, releases)
             - rc.moment_energy(a * b, releases) ** 2
@@ -125,9 +121,10 @@ def test_closed_forms_of_a_pair():
     assert np.isinf(rc.two_moment_bound([0.3, 0.3], kappa=1.0))
 
 
+@pytest.mark.slow
 def test_the_boundary_pair_falls_with_every_moment_under_every_accountant():
     releases = np.arange(2.0, 41)
-    for accountant in ("basic", "zcdp"):
+    for accountant in ("basic", "zcdp", "gdp", "basic-analytic"):
         noise = ac.kappa(releases, 1.0, 1e-5, accountant=accountant)
         found = np.asarray(rc.boundary_pair_bound(releases, kappa=noise))
         assert np.all(np.diff(found) < 0)
@@ -386,11 +383,11 @@ def test_van_trees_bounds_the_bayes_risk_of_the_sorted_pair():
 
 
 def test_van_trees_stays_finite_where_nothing_is_identified():
-    for z in ([0.3, 0.3], [0.3, 0.3, 0.3]):
-        assert np.isfinite(rc.multiset_van_trees_bound(PAPER, z, 2, kappa=1.0))
-    np.testing.assert_allclose(
-        rc.multiset_van_trees_bound(PAPER, [-0.4, 0.7], 2, kappa=np.inf), (0.575**2 + 0.425**2) / np.pi**2, rtol=1e-12
-    )
+    z = np.array([[0.3, 0.3, 0.3], [0.3, 0.3, 0.5], [-0.4, 0.2, 0.6]])
+    found = np.asarray(rc.multiset_van_trees_bound(PAPER, z, 2, kappa=np.array([1.0, 1.0, np.inf])))
+    assert np.all(np.isfinite(found) & (found > 0))
+    halves = np.array([0.9, 0.5, 0.6]) / 2
+    np.testing.assert_allclose(found[2], np.sum(halves**2) / np.pi**2, rtol=1e-12)
 
 
 # Nothing identified
@@ -486,9 +483,6 @@ def test_records_budgets_and_numbers_of_releases_in_one_mapped_call():
     noise = ac.kappa(releases, epsilon[:, None], 1e-5, accountant="basic")
     found = rc.multiset_bound(PAPER, z[:, None, None, :], releases, kappa=noise)
     np.testing.assert_allclose(found, mapped, rtol=1e-11)
-    for count in (3, 5):
-        alone = rc.multiset_bound(PAPER, z[0], count, kappa=noise[1, int(np.argmax(releases == count))])
-        np.testing.assert_allclose(mapped[0, 1, int(np.argmax(releases == count))], alone, rtol=1e-11)
 
 
 @pytest.mark.slow

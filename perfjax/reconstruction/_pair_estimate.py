@@ -43,7 +43,7 @@ def pair_estimate(moments: Numbers, *, variances: Numbers, radius: ArrayLike = 1
     radius = in_range(radius, "radius", 0.0, open_low=True, open_high=True)
     first, second = y[..., 0] / radius, y[..., 1] / radius**2
     weight = v[..., 1] / v[..., 0] / radius**2 / 2
-    low, high = _in_unit_box(first, second, weight)
+    low, high = _in_unit_box(*jnp.broadcast_arrays(first, second, weight))
     return jnp.stack([low, high], -1) * radius[..., None]
 
 
@@ -55,18 +55,23 @@ def _in_unit_box(y1, y2, a):
     feasible = (spread >= 0) & (jnp.abs(y1) + gap <= 1)
     low, high, least = y1 - gap, y1 + gap, jnp.where(feasible, -1, jnp.inf).astype(y1.dtype)
     p = a + 1 - 2 * y2
-    arcs = (
-        (a - y2, -a * y1, lambda t: (t, t)),
-        (p, a * (1 - 2 * y1), lambda t: (t, jnp.ones_like(t))),
-        (p, -a * (1 + 2 * y1), lambda t: (-jnp.ones_like(t), t)),
-    )
-    for linear, constant, arc in arcs:
+
+    # As a loop: as one expression XLA fuses it with the two columns of the result, and computes all of it for each.
+    def arc(best, cubic):
+        linear, constant, ends = cubic
+        low, high, least = best
         for root in _outer_roots(linear, constant):
-            lower, upper = arc(jnp.clip(root, -1, 1))
+            t = jnp.clip(root, -1, 1)
+            lower, upper = jnp.where(ends < 0, -1, t), jnp.where(ends > 0, 1, t)
             misfit = 2 * a * (y1 - (lower + upper) / 2) ** 2 + (y2 - (lower * lower + upper * upper) / 2) ** 2
             better = misfit < least
             low, high = jnp.where(better, lower, low), jnp.where(better, upper, high)
             least = jnp.where(better, misfit, least)
+        return (low, high, least), None
+
+    linear = jnp.stack([a - y2, p, p])  # equal records; the upper at 1; the lower at -1
+    constant = jnp.stack([-a * y1, a * (1 - 2 * y1), -a * (1 + 2 * y1)])
+    (low, high, _), _ = jax.lax.scan(arc, (low, high, least), (linear, constant, jnp.array([0, 1, -1])))
     return low, high
 
 
