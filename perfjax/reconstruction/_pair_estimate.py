@@ -32,8 +32,9 @@ def pair_estimate(moments: Numbers, *, variances: Numbers, radius: ArrayLike = 1
     Source: ours; the estimator of "Reconstruction Limits for Repeated Differentially Private Aggregates", Section V-C.
 
     Example:
-        >>> print(pair_estimate([0.1, 0.26], variances=[1.0, 1.0]), pair_estimate([3.0, 3.0], variances=[1.0, 1.0]))
-        [-0.4  0.6] [1. 1.]
+        >>> print(pair_estimate([[0.0, 0.25], [3.0, 3.0]], variances=[1.0, 1.0]))
+        [[-0.5  0.5]
+         [ 1.   1. ]]
     """
     y, v, radius = as_floats(moments=moments, variances=variances, radius=radius)
     for name, value in (("moments", y), ("variances", v)):
