@@ -193,6 +193,22 @@ def test_van_trees_bounds_the_error_of_the_posterior_mean():
         assert bound > 0.7 * risk
 
 
+def test_what_stands_beside_the_bound():
+    """IN and OUT means of 1 + 3 records at a budget that resolves nothing: the bound is worse than a guess."""
+    rows = np.array([[1 / 4] * 4, [0, 1 / 3, 1 / 3, 1 / 3]])
+    noise = np.asarray(kappa(2, "gdp")) / np.array([16.0, 9.0])
+    found = rc.target_risk(*rc.split_columns(rc.whitened(rows, noise), 0), radius=0.5)
+    np.testing.assert_allclose(found.bound, rc.balanced_risk(kappa(2, "gdp"), 2), rtol=1e-10)
+    full = rows.T / noise @ rows + (np.pi / 0.5) ** 2 * np.eye(4)
+    np.testing.assert_allclose(found.van_trees, np.linalg.inv(full)[0, 0], rtol=1e-10)
+    assert found.van_trees < found.trivial < found.bound
+    static = rc.target_risk(np.ones((2, 1)), np.ones((2, 1)), radius=0.5)
+    assert np.isinf(static.bound)
+    assert np.isfinite(static.van_trees)
+    assert rc.Reason.IN_NUISANCE_SPAN.meaning in str(static)
+    assert set(found.to_xarray()) == {"bound", "reason", "van_trees", "trivial"}
+
+
 @pytest.mark.slow
 def test_risks_are_differentiable():
     def risk(epsilon, delta, width):

@@ -7,6 +7,7 @@ A transcript y = q(x) + w of L Gaussian releases, each with variance κ_L Δ_l²
 | --- | --- |
 | any differentiable releases, one target | `transcript_jacobian`, `profiled_information`, `target_bound` |
 | what more releases would add | `information_gain` |
+| a target, with what must stand beside its bound | `target_risk` |
 | one labelled record, subsets with and without it | `in_out_risk`, `balanced_risk`, `basic_allocation_risk` |
 | the multiset of all records | `multiset_bound`, `scan_releases`, and closed forms for moments |
 | what an attacker really gets | `pair_estimate`, `multiset_estimate` |
@@ -18,6 +19,11 @@ and hold for unbiased estimators: at small budgets always answering the centre d
 """
 
 from perfjax.reconstruction._box_estimate import MultisetEstimate, multiset_estimate
+from perfjax.reconstruction._contrast import (
+    exchangeable_information,
+    one_contrast_information,
+    subset_means_information,
+)
 from perfjax.reconstruction._families import AbstractFamily, FeatureMeans, Moments, Thresholds
 from perfjax.reconstruction._fisher import (
     contrast_bound,
@@ -37,12 +43,9 @@ from perfjax.reconstruction._labelled import (
     basic_allocation_risk,
     basic_free_delta,
     calibrated_risk,
-    exchangeable_information,
     in_out_estimate,
     in_out_risk,
     in_out_split,
-    one_contrast_information,
-    subset_means_information,
 )
 from perfjax.reconstruction._labels import label_twins
 from perfjax.reconstruction._moments import (
@@ -69,6 +72,7 @@ from perfjax.reconstruction._priors import multiset_van_trees_bound, trivial_ris
 from perfjax.reconstruction._reasons import Reason
 from perfjax.reconstruction._scan import ReleaseScan, ScanStatus, scan_releases
 from perfjax.reconstruction._steps import AbstractStep, Bump, Logistic, Smoothstep
+from perfjax.reconstruction._target_risk import TargetRisk, target_risk
 
 __all__ = [
     "AbstractFamily",
@@ -82,6 +86,7 @@ __all__ = [
     "ReleaseScan",
     "ScanStatus",
     "Smoothstep",
+    "TargetRisk",
     "Thresholds",
     "additive_risk",
     "balanced_risk",
@@ -118,6 +123,7 @@ __all__ = [
     "subset_means_information",
     "target_bound",
     "target_reason",
+    "target_risk",
     "trace_bound",
     "transcript_jacobian",
     "transcript_rows",
