@@ -15,6 +15,7 @@ from perfjax.files import save_scenario as save_scenario
 from perfjax.law import PopulationLaw as PopulationLaw
 from perfjax.law import population_law as population_law
 from perfjax.leakage import LikelihoodRatioAbove as LikelihoodRatioAbove
+from perfjax.leakage import ReconstructedWithin as ReconstructedWithin
 from perfjax.leakage import TrueBitKept as TrueBitKept
 from perfjax.leakage import leak_probability as leak_probability
 from perfjax.meanfield import mean_field as mean_field
@@ -46,6 +47,7 @@ __all__ = [
     "Participation",
     "PopulationLaw",
     "RandomizedResponse",
+    "ReconstructedWithin",
     "Scenario",
     "Sensitivities",
     "Status",

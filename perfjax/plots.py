@@ -118,7 +118,7 @@ def _mark_critical(scenario, ax):
     """The noise that theory names: gamma_c for a clipped mean, eps_c for randomized response."""
     who = scenario.participation
     if isinstance(scenario.mechanism, GaussianMean):
-        if scenario.mechanism.clip_radius is None or scenario.leakage.outside != "shared":
+        if scenario.mechanism.clip_radius is None or getattr(scenario.leakage, "outside", None) != "shared":
             return  # the theorem says nothing
         value = theorems.critical_noise_scale(
             who.leave,

@@ -237,10 +237,10 @@ def _moments(scenario, x, states) -> dict[str, Array]:
     mechanism, who = scenario.mechanism, scenario.participation
     noise = jnp.atleast_1d(mechanism.noise)
     start = who.bounded(scenario.population)
-    at_once = mechanism.error(start, noise[0])
+    at_once = scenario.error(start, noise[0])
     alive_start = jnp.where(start <= who.collapse_population, 0, 1).astype(x.dtype)
     alive = jnp.append(alive_start, jnp.sum(states[:, 1], axis=-1))
-    error = jax.vmap(lambda x_t: jax.vmap(lambda n: mechanism.error(n, x_t))(x))(noise[-scenario.rounds :])
+    error = jax.vmap(lambda x_t: jax.vmap(lambda n: scenario.error(n, x_t))(x))(noise[-scenario.rounds :])
     expected, surviving = jnp.moveaxis(jnp.sum(jnp.where(states > 0, states * error[:, None], 0), axis=-1), 1, 0)
     mean = jnp.append(start, product(states[:, 0], x))
     return {
