@@ -12,12 +12,15 @@ A transcript y = q(x) + w of L Gaussian releases, each with variance κ_L Δ_l²
 | the multiset of all records | `multiset_bound`, `scan_releases`, and closed forms for moments |
 | what an attacker really gets | `pair_estimate`, `multiset_estimate` |
 | what binds biased attackers too | `van_trees_bound`, `multiset_van_trees_bound`, `label_floor`; `trivial_risk` |
+| which releases reveal most | `design`, and `design_labels` for telling whose record is whose |
+| records from a file | `records` |
 | why a bound is infinite | `Reason`: `target_reason`, `multiset_reason`; `label_twins` |
 
 Bounds are infinite where the target is not identified, never an exception and never a large number. They are local
 and hold for unbiased estimators: at small budgets always answering the centre does better.
 """
 
+from perfjax.reconstruction import design, design_labels, records
 from perfjax.reconstruction._box_estimate import MultisetEstimate, multiset_estimate
 from perfjax.reconstruction._contrast import (
     exchangeable_information,
@@ -97,6 +100,8 @@ __all__ = [
     "calibrated_risk",
     "contrast_bound",
     "coordinate_bound",
+    "design",
+    "design_labels",
     "determinant_bound",
     "exchangeable_information",
     "in_out_estimate",
@@ -117,6 +122,7 @@ __all__ = [
     "pair_determinant",
     "pair_estimate",
     "profiled_information",
+    "records",
     "scan_releases",
     "schur_information",
     "split_columns",
