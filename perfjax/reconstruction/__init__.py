@@ -12,6 +12,7 @@ A transcript y = q(x) + w of L Gaussian releases, each with variance κ_L Δ_l²
 | the multiset of all records | `multiset_bound`, `scan_releases`, and closed forms for moments |
 | what an attacker really gets | `pair_estimate`, `multiset_estimate` |
 | what binds biased attackers too | `van_trees_bound`, `multiset_van_trees_bound`, `label_floor`; `trivial_risk` |
+| all of this about some records at once | `assess` |
 | which releases reveal most | `design`, and `design_labels` for telling whose record is whose |
 | records from a file | `records` |
 | why a bound is infinite | `Reason`: `target_reason`, `multiset_reason`; `label_twins` |
@@ -20,7 +21,7 @@ Bounds are infinite where the target is not identified, never an exception and n
 and hold for unbiased estimators: at small budgets always answering the centre does better.
 """
 
-from perfjax.reconstruction import design, design_labels, records
+from perfjax.reconstruction import assessment, design, design_labels, records
 from perfjax.reconstruction._box_estimate import MultisetEstimate, multiset_estimate
 from perfjax.reconstruction._contrast import (
     exchangeable_information,
@@ -76,6 +77,7 @@ from perfjax.reconstruction._reasons import Reason
 from perfjax.reconstruction._scan import ReleaseScan, ScanStatus, scan_releases
 from perfjax.reconstruction._steps import AbstractStep, Bump, Logistic, Smoothstep
 from perfjax.reconstruction._target_risk import TargetRisk, target_risk
+from perfjax.reconstruction.assessment import assess
 
 __all__ = [
     "AbstractFamily",
@@ -92,6 +94,8 @@ __all__ = [
     "TargetRisk",
     "Thresholds",
     "additive_risk",
+    "assess",
+    "assessment",
     "balanced_risk",
     "basic_allocation",
     "basic_allocation_risk",
