@@ -130,8 +130,9 @@ def test_the_command_says_it_in_words(run, tmp_path):
     options = ("--data", tmp_path / "load.csv", "--column", "load", "--releases", "2..4", "--trials", 0)
     code, out, _ = run("reconstruct", *options, "--accountant", "basic")
     assert code == 0
-    for words in ("2 records", "Number of releases", "best known first", "Always answering 0", "Labels do not show", "proven"):
-        assert words in " ".join(out.split())
+    shown = " ".join(out.split())
+    for words in ("2 records", "Number of releases", "best known first", "answering 0", "Labels do not show", "proven"):
+        assert words in shown
     assert "likeliest" not in out
     code, out, _ = run("reconstruct", *options[:4], "--releases", 1, "--trials", 0, "--json")
     report = json.loads(out)

@@ -104,7 +104,7 @@ def assess(
         >>> from perfjax.reconstruction import Moments
         >>> found = assess(Moments(1.0), [-0.6, 1.0], releases=(2, 9), epsilon=1.0, delta=1e-5, accountant="gdp")
         >>> print(found.releases, found.standard_errors.round(1))
-        3 [2.8 5. ]
+        3 [2.5 5.1]
     """
     trials = _check.as_count(trials, "trials", low=0)
     if (trials > 0) != (key is not None):
