@@ -12,6 +12,7 @@ from assertions import close, finite, gradient_is_central_difference
 from scenarios import response
 
 import perfjax as pj
+from perfjax._chi_square import tails
 from perfjax.leakage import given_noise, shared_rule
 
 
@@ -123,11 +124,21 @@ def test_a_round_costs_the_error_of_one_of_its_means():
     scenario = loop(2.0, releases=6, dim=5, cap=30, rounds=2)
     path = pj.mean_field(scenario)
     close(path.error, (2.0**2 * 6 * 5 + 5) / path.population, 1e-12)
-    close(pj.population_law(scenario).expected_error[0], path.error[0], 1e-12)
-    close(pj.simulate_counts(scenario, key=jax.random.key(0), trials=2).expected_error[:, 0], path.error[0], 1e-12)
     bound = pj.CumulativeBound()(scenario.replace(rounds=1))
     growth = pj.objectives.growth_factor(scenario)
     close(bound, path.error[0] / growth, 1e-12)
+
+
+@pytest.mark.slow
+def test_a_round_costs_every_solver_the_same():
+    scenario = loop(2.0, releases=6, dim=5, cap=30, rounds=2)
+    error = (2.0**2 * 6 * 5 + 5) / 20.0
+    close(pj.population_law(scenario).expected_error[0], error, 1e-12)
+    for simulate in (pj.simulate_counts, pj.simulate_users):
+        runs = simulate(scenario.replace(rounds=1), key=jax.random.key(0), trials=4000)
+        close(runs.expected_error[:, 0], error, 1e-12)
+        realised = np.asarray(runs.error[:, 0])
+        assert abs(realised.mean() - error) < 4 * realised.std() / np.sqrt(realised.size)
 
 
 # What users share.
@@ -305,3 +316,14 @@ def test_bad_input_is_one_clear_line(make, words):
 def test_a_traced_number_of_statistics_is_checked_when_it_runs():
     with pytest.raises(Exception, match="`releases` must be a whole number"):
         jax.block_until_ready(jax.jit(lambda x: rule(1.0, x).releases)(2.5))
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-11), ("float32", 1e-4)])
+@pytest.mark.parametrize("degrees", [1, 2, 3, 12, 101, 2000])
+def test_both_tails_of_a_chi_square_law_are_exact_relative_to_themselves(degrees, dtype, rtol):
+    x = degrees * np.append(np.geomspace(1e-3, 20, 60), [1 - 1e-9, 1.0, 1 + 1e-9])
+    found = jax.jit(tails, static_argnums=1)(jnp.asarray(x, dtype), degrees)
+    for tail, exact in zip(found, (scipy.stats.chi2.cdf(x, degrees), scipy.stats.chi2.sf(x, degrees)), strict=True):
+        known = exact > (1e-290 if dtype == "float64" else 1e-30)
+        close(tail[known], exact[known], rtol * max(1, degrees / 100), of=x[known])
+        assert np.all(np.asarray(tail)[~known] <= 1e-29)

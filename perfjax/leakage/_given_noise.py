@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from perfjax._linear import product
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove, across
-from perfjax.leakage._pairs import SPLITS, AbstractLeakage, PairTable, guarded
+from perfjax.leakage._pairs import AbstractLeakage, PairTable, guarded
 from perfjax.leakage._reconstructed import ReconstructedWithin, bounded_ratio
 from perfjax.leakage._true_bit import TrueBitKept
 from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
@@ -123,21 +123,20 @@ def _reconstruction(mechanism, leakage, population, noise, shared) -> GivenNoise
     """Given the means of all users, an attacker's error is normal about a vector of known length.
 
     In units of what the means without the user add: leaked <=> (h + a)^2 + b <= c, with a ~ N(0, 1), b ~ chi2_{d-1}
-    and h the length of the shared part. A single user has no such means: there the share is averaged out, which for
-    one user is the same law.
+    and h the length of the shared part. A single user has no such means: there what is shared is averaged out, which
+    for one user is the same law.
     """
-    own = leakage.noise_without_user(population, noise)
-    crowd = (own > 0) & (own < jnp.inf)
-    unit = jnp.where(crowd, own, 1)
-    shift = bounded_ratio(leakage.noise_with_user(population, noise) * jnp.sqrt(shared), unit)
+    own, common = (of(population, noise) for of in (leakage.noise_without_user, leakage.noise_with_user))
+    told, alone = own < jnp.inf, own == 0
+    unit = jnp.where(told & ~alone, own, common)
+    shift = jnp.where(alone, 0, bounded_ratio(common * jnp.sqrt(shared), unit))
     limit = bounded_ratio(leakage.tolerance, unit) ** 2
     rest, weight = across(limit, mechanism.dim)
     inside = rest < limit
     root = jnp.where(inside, jnp.sqrt(jnp.where(inside, limit - rest, 1)), 0)
-    given = jnp.clip(product(weight, _below(root - shift) - _below(-root - shift)), 0, 1)
-    alone = SPLITS.function(mechanism, leakage)(mechanism, leakage, population, noise)
-    leaked, kept = jnp.where(crowd, given, alone.leaked), jnp.where(crowd, 1 - given, alone.kept)
-    return GivenNoise(leaked, kept, leaked * kept, leaked * leaked)
+    leaked = jnp.clip(product(weight, _below(root - shift) - _below(-root - shift)), 0, 1)
+    leaked = jnp.where(told, leaked, 0)
+    return GivenNoise(leaked, 1 - leaked, leaked * (1 - leaked), leaked * leaked)
 
 
 def _below(x):

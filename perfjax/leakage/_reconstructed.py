@@ -5,11 +5,11 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammainc, gammaincc
 from jaxtyping import Array, Bool, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
+from perfjax._chi_square import tails
 from perfjax.leakage._pairs import SPLITS, AbstractLeakage, Split
 from perfjax.mechanisms import GaussianMean
 
@@ -145,6 +145,5 @@ def _gaussian_mean(mechanism, leakage, population, noise) -> Split:
     told = own < jnp.inf
     deviation = jnp.hypot(jnp.where(told, own, 0), shared)
     ratio = bounded_ratio(leakage.tolerance, deviation)
-    half_degrees = jnp.asarray(mechanism.dim / 2, ratio.dtype)
-    leaked, kept = (tail(half_degrees, ratio**2 / 2) for tail in (gammainc, gammaincc))
+    leaked, kept = tails(ratio**2, mechanism.dim)
     return Split(leaked=jnp.where(told, leaked, 0), kept=jnp.where(told, kept, 1))
