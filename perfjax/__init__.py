@@ -5,6 +5,7 @@ from perfjax import files as files
 from perfjax import leakage as leakage
 from perfjax import mechanisms as mechanisms
 from perfjax import objectives as objectives
+from perfjax import reconstruction as reconstruction
 from perfjax import sweeps as sweeps
 from perfjax import theorems as theorems
 from perfjax import tuning as tuning
@@ -14,6 +15,7 @@ from perfjax.files import save_scenario as save_scenario
 from perfjax.law import PopulationLaw as PopulationLaw
 from perfjax.law import population_law as population_law
 from perfjax.leakage import LikelihoodRatioAbove as LikelihoodRatioAbove
+from perfjax.leakage import ReconstructedWithin as ReconstructedWithin
 from perfjax.leakage import TrueBitKept as TrueBitKept
 from perfjax.leakage import leak_probability as leak_probability
 from perfjax.meanfield import mean_field as mean_field
@@ -56,6 +58,7 @@ __all__ = [
     "PolicyOptimum",
     "PopulationLaw",
     "RandomizedResponse",
+    "ReconstructedWithin",
     "Scenario",
     "Schedule",
     "Sensitivities",
@@ -73,6 +76,7 @@ __all__ = [
     "objectives",
     "population_law",
     "preset",
+    "reconstruction",
     "regret",
     "save_scenario",
     "sensitivities",

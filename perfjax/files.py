@@ -15,7 +15,7 @@ import equinox as eqx
 import numpy as np
 
 from perfjax import _check
-from perfjax.leakage import LikelihoodRatioAbove, TrueBitKept
+from perfjax.leakage import LikelihoodRatioAbove, ReconstructedWithin, TrueBitKept
 from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.participation import Participation
 from perfjax.policies import LogLinearPolicy, TablePolicy
@@ -34,7 +34,7 @@ __all__ = [
 
 TYPES = {
     "mechanism": {kind.__name__: kind for kind in (GaussianMean, RandomizedResponse)},
-    "leakage": {kind.__name__: kind for kind in (LikelihoodRatioAbove, TrueBitKept)},
+    "leakage": {kind.__name__: kind for kind in (LikelihoodRatioAbove, ReconstructedWithin, TrueBitKept)},
     "participation": {"Participation": Participation},
     "policy": {kind.__name__: kind for kind in (LogLinearPolicy, TablePolicy)},
 }

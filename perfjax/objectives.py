@@ -183,13 +183,13 @@ class CumulativeBound(AbstractObjective):
 
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
         del key
-        mechanism, n, rounds = scenario.mechanism, scenario.population, scenario.rounds
+        n, rounds = scenario.population, scenario.rounds
         growth = growth_factor(scenario)
         alive = growth > jnp.sqrt(jnp.finfo(growth.dtype).tiny)  # or 1 / C in the derivative would overflow
         log_growth = jnp.log(jnp.where(alive, growth, 1))
         log_sum = theorems.log_geometric_sum(log_growth, first=1, last=rounds)
-        bias = mechanism.error(jnp.full_like(n, jnp.inf))
-        log_value = jnp.log(mechanism.error(n) - bias) + log_sum
+        bias = scenario.error(jnp.full_like(n, jnp.inf))
+        log_value = jnp.log(scenario.error(n) - bias) + log_sum
         has_bias = bias > 0
         log_bias = jnp.log(jnp.where(has_bias, bias * rounds, 1))
         log_value = jnp.where(has_bias, jnp.logaddexp(log_value, log_bias), log_value)

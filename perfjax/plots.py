@@ -9,11 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from perfjax import theorems
+from perfjax import _check, theorems
 from perfjax._summary import HIGH, LOW, summary
 from perfjax.law import PopulationLaw
 from perfjax.meanfield import mean_field
 from perfjax.mechanisms import GaussianMean
+from perfjax.reconstruction import ReleaseScan
 from perfjax.trajectory import Trajectory
 from perfjax.tuning import Optimum, PolicyOptimum, Schedule
 
@@ -24,6 +25,7 @@ __all__ = [
     "plot_optimum",
     "plot_policy",
     "plot_population",
+    "plot_scan",
     "plot_schedule",
     "plot_simulation",
 ]
@@ -159,11 +161,37 @@ def plot_error(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Ax
     return ax
 
 
+def plot_scan(scan: ReleaseScan, ax: Axes | None = None) -> Axes:
+    """The bound on some records against the number of releases, with what binds any estimator and what a constant errs.
+
+    Args:
+        scan: a single result of `reconstruction.scan_releases`.
+        ax: where to draw.
+
+    Raises:
+        ValueError: for a batch of scans.
+    """
+    if scan.bound.ndim > 1:
+        raise _check.fail("scan", "be a single result", f"a batch of shape {scan.bound.shape[:-1]}")
+    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    bound = np.asarray(scan.bound)
+    ax.plot(scan.releases, np.where(np.isfinite(bound), bound, np.nan), color="C0", label="bound if unbiased")
+    ax.plot(scan.releases, scan.van_trees, color="C2", linestyle=":", label="bound for any estimator, near the records")
+    ax.axhline(float(scan.trivial), color="0.5", linestyle="--", label="always 0, at most")
+    if np.isfinite(bound).any():
+        ax.plot(
+            int(scan.best_releases), float(scan.best_bound), "o", color="C1", label=f"best L = {scan.best_releases}"
+        )
+    ax.set(yscale="log", xlabel="releases L", ylabel="squared error, summed over the records")
+    ax.legend(fontsize="small")
+    return ax
+
+
 def _mark_critical(scenario, ax):
     """The noise that theory names: gamma_c for a clipped mean, eps_c for randomized response."""
     who = scenario.participation
     if isinstance(scenario.mechanism, GaussianMean):
-        if scenario.mechanism.clip_radius is None or scenario.leakage.outside != "shared":
+        if scenario.mechanism.clip_radius is None or getattr(scenario.leakage, "outside", None) != "shared":
             return  # the theorem says nothing
         value = theorems.critical_noise_scale(
             who.leave,

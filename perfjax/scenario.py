@@ -144,6 +144,11 @@ class Scenario(eqx.Module):
             return self.replace(policy=noise)
         return self.replace(policy=None, **{self.mechanism.noise_name: noise})
 
+    def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
+        """The expected squared error of a release to `population` users, with its own share of the round's budget."""
+        population, noise = self.mechanism.typed(population, noise)
+        return self.mechanism.error(population, self.leakage.released_noise(noise))
+
     def with_noise(self, noise: Float[Array, "..."]) -> "Scenario":
         """The scenario with its noise leaf set and no policy, unchecked: for code that traces."""
         name = self.mechanism.noise_name
@@ -178,8 +183,8 @@ class Scenario(eqx.Module):
 def as_single(scenario: Scenario, name: str = "scenario") -> Scenario:
     """`scenario`, if it is one scenario and not a batch, which takes `jax.vmap` or `sweep`."""
     leaves = _check.as_kind(scenario, name, Scenario).leaves()
-    scalars = ("leave", "recruit", "floor", "cap", "threshold", "population")
-    for leaf in (leaf for leaf in scalars if leaf in leaves and leaves[leaf].ndim):
+    scalars = ("leave", "recruit", "floor", "cap", "threshold", "tolerance", "releases", "delta", "population")
+    for leaf in (leaf for leaf in scalars if leaves.get(leaf) is not None and leaves[leaf].ndim):
         raise _check.fail(leaf, "be one number (a batch of scenarios takes `jax.vmap` or `sweep`)", leaves[leaf])
     return scenario
 

@@ -47,7 +47,7 @@ class Chain(NamedTuple):
     def errors(self, noise: Float[Array, "*sources"]) -> Float[Array, " sources"]:
         """The error of a release, given the noise of every source."""
         x = jnp.append(self.grid.nodes, self.start)
-        return jax.vmap(self.scenario.mechanism.error)(x, jnp.broadcast_to(noise, x.shape))
+        return jax.vmap(self.scenario.error)(x, jnp.broadcast_to(noise, x.shape))
 
     def worth(
         self, noise: Float[Array, "*sources"], following: Float[Array, " nodes"], left: Float[Array, ""] | int

@@ -23,9 +23,9 @@ def kernel(
 
     `noise` is one value, or one for each of the `sources`.
 
-    Few users: exact leavers and recruits, the leaked count being the rounded normal of its exact mean and variance
-    (enumerated for one and two users; an exact binomial for randomized response). Many: a mixture over the shared noise
-    of normals with the exact mean and variance.
+    Few users: exact leavers and recruits; the leaked count an exact binomial where users are leaked independently, else
+    the rounded normal of its exact mean and variance (enumerated for one and two users). Many: a mixture over the
+    shared noise of normals with the exact mean and variance.
     """
     nodes, exact = grid.nodes, grid.exact
     populations = sources(grid, start)
@@ -104,7 +104,7 @@ def _exact_rows(scenario, populations, law, weight, nodes) -> Float[Array, "exac
     count = populations.size
     states = 2 * count - 1  # next populations 0 .. 2 (count - 1)
     leaked, spared = _user_generating_functions(scenario.participation, states)
-    chances = _leaked_counts(scenario.mechanism, populations, law, weight)
+    chances = _leaked_counts(scenario.leakage, populations, law, weight)
     leaked_powers, spared_powers = _powers(leaked, count), _powers(spared, count)
     index = jnp.arange(count)
 
@@ -138,10 +138,10 @@ def _powers(base, count):
     return jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
 
 
-def _leaked_counts(mechanism, populations, law, weight) -> Float[Array, "n k"]:
+def _leaked_counts(leakage, populations, law, weight) -> Float[Array, "n k"]:
     """P(K = k) for k = 0 .. n leaked among n users, over the shared noise."""
     k = jnp.arange(populations.size, dtype=populations.dtype)
-    count = _binomial if shared_dimensions(mechanism) == 0 else _rounded_normal
+    count = _binomial if leakage.independent else _rounded_normal
 
     def one(n, given):
         return jnp.where(k <= n, count(n, given, k), 0)
@@ -154,7 +154,8 @@ def _binomial(n, given, k):
     rest = jnp.maximum(n - k, 0)
     gammaln, xlogy = jax.scipy.special.gammaln, jax.scipy.special.xlogy
     ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(rest + 1)
-    return jnp.exp(ways + xlogy(k, given.leaked) + xlogy(rest, given.kept))
+    leaked, kept = (jnp.maximum(p, jnp.finfo(n.dtype).tiny) for p in (given.leaked, given.kept))  # or log has no slope
+    return jnp.exp(ways + xlogy(k, leaked) + xlogy(rest, kept))
 
 
 def _rounded_normal(n, given, k):

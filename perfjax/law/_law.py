@@ -234,7 +234,7 @@ def _errors(scenario, x) -> Float[Array, "releases nodes"]:
     """The error of releases 1..T at the nodes; of one release if all are alike."""
 
     def at(t, x_t):
-        return jax.vmap(lambda n: scenario.mechanism.error(n, scenario.noise_of(n, t, x_t)))(x)
+        return jax.vmap(lambda n: scenario.error(n, scenario.noise_of(n, t, x_t)))(x)
 
     last = scenario.rounds + 1 if scenario.varies else 2
     return jax.vmap(at)(jnp.arange(1, last), scenario.noises()[1:last])
@@ -242,9 +242,9 @@ def _errors(scenario, x) -> Float[Array, "releases nodes"]:
 
 def _moments(scenario, x, states) -> dict[str, Array]:
     """What `PopulationLaw` reports, release 0 included: there the population is the one that is given."""
-    mechanism, who = scenario.mechanism, scenario.participation
+    who = scenario.participation
     start = who.bounded(scenario.population)
-    at_once = mechanism.error(start, scenario.noise_of(start, 0, scenario.noises()[0]))
+    at_once = scenario.error(start, scenario.noise_of(start, 0, scenario.noises()[0]))
     alive_start = jnp.where(start <= who.collapse_population, 0, 1).astype(x.dtype)
     alive = jnp.append(alive_start, jnp.sum(states[:, 1], axis=-1))
     error = _errors(scenario, x)

@@ -24,7 +24,6 @@ class AbstractMechanism(eqx.Module):
         noise_bounds: where to look for the best noise, by default.
         no_privacy: the value of the noise that means none (the limit, evaluated exactly).
         more_is_private: whether a larger value of the noise leaf means more privacy.
-        needs_crowd: whether a single user is leaked whatever the noise.
     """
 
     noise_name: eqx.AbstractClassVar[str]
@@ -32,7 +31,6 @@ class AbstractMechanism(eqx.Module):
     noise_bounds: eqx.AbstractClassVar[tuple[float, float]]
     no_privacy: eqx.AbstractClassVar[float]
     more_is_private: eqx.AbstractClassVar[bool]
-    needs_crowd: eqx.AbstractClassVar[bool]
 
     @property
     @abc.abstractmethod

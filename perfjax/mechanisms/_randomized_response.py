@@ -47,7 +47,6 @@ class RandomizedResponse(AbstractMechanism):
     noise_bounds: ClassVar[tuple[float, float]] = (1e-3, 30.0)
     no_privacy: ClassVar[float] = float("inf")
     more_is_private: ClassVar[bool] = False
-    needs_crowd: ClassVar[bool] = False
 
     epsilon: Float[Array, "..."]
     mean: Float[Array, "..."]

@@ -28,8 +28,9 @@ def simulate_counts(
 ) -> Trajectory:
     """Simulate runs by counting users instead of following them.
 
-    A release of n users draws what they share (the size of the noise), then the leaked count K given that: a rounded
-    normal of exact mean and variance, enumerated for one and two users, for randomized response an exact binomial.
+    A release of n users draws what they share (the size of the noise), then the leaked count K given that: an exact
+    binomial where users are then leaked independently (`TrueBitKept`, `ReconstructedWithin`), else a rounded normal of
+    exact mean and variance, enumerated for one and two users.
     Leavers are Bin(K, q), recruits Bin(n - K, r) (everyone: Bin(n, r)), each one quantile of a uniform number.
 
     Each draw depends on (key, trial, release) alone: the number of trials or rounds changes no other draw.
@@ -98,7 +99,7 @@ def _run(scenario, key):
         recruiters = n - leaked if who.recruiters == "spared" else n
         joined = binomial_from_bits(words[5], recruiters, who.recruit)
         share = leaked / jnp.maximum(n, 1)
-        return who.bounded(n - left + joined), (n, share, error, mechanism.error(n, x))
+        return who.bounded(n - left + joined), (n, share, error, scenario.error(n, x))
 
     start = who.bounded(_rounded(scenario.population))
     _, (n, share, error, expected) = jax.lax.scan(step, start, (jnp.arange(scenario.rounds + 1), scenario.noises()))
@@ -112,10 +113,14 @@ def _mean(scenario, n, x, words: UInt32[Array, " 4"]):
         _chi_square(word, k, n.dtype) for word, k in zip(words[:2], (mechanism.dim, mechanism.dim - 1), strict=True)
     )
     law = given_noise(mechanism, scenario.leakage, n, x, along)
-    # The records' mean is independent of their residuals, and so of the leaks, given the noise.
-    v = mechanism.covariance
-    distance = (x * jnp.sqrt(along) + jnp.sqrt(v) * _normal(words[2], n.dtype)) ** 2 + v * across
+    # The records' mean is independent of their residuals, and so of the leaks, given the noise that users share: the
+    # average over the copies, about which the one that is published varies too.
+    v, copies, noise = mechanism.covariance, scenario.leakage.copies, scenario.leakage.released_noise(x)
+    rest = v + noise**2 * (1 - 1 / copies)
+    distance = (noise * jnp.sqrt(along / copies) + jnp.sqrt(rest) * _normal(words[2], n.dtype)) ** 2 + rest * across
     error = jnp.where(n > 0, distance / (v * jnp.where(n > 0, n, 1)), jnp.inf)
+    if scenario.leakage.independent:
+        return binomial_from_bits(words[3], n, law.leaked, q=law.kept), error
     return _leaked_count(n, law, words[3]), error
 
 

@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from perfjax import _check, theorems
+from perfjax.leakage import LikelihoodRatioAbove
 from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
 from perfjax.scenario import Scenario, as_single
@@ -82,6 +83,8 @@ def _check_constraint(constraint, scenario):
         _check.as_choice(constraint, "constraint", ("growth", "theorem-2"))
     if constraint == "theorem-2" and not isinstance(scenario.mechanism, GaussianMean):
         raise ValueError('Argument `constraint` can be "theorem-2" for a GaussianMean only.')
+    if constraint == "theorem-2" and not isinstance(scenario.leakage, LikelihoodRatioAbove):
+        raise ValueError('Argument `constraint` can be "theorem-2" for LikelihoodRatioAbove only; "growth" is for all.')
 
 
 def as_log_bounds(
