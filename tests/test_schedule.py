@@ -1,6 +1,7 @@
 """Noise for every release: how much it gains, that it never loses, budgets, structures, corners."""
 
 import itertools
+import json
 
 import equinox as eqx
 import jax
@@ -291,3 +292,55 @@ def test_results_print_and_become_datasets():
     assert "release 10 has no consequences" in text
     figure = plots.plot_schedule(best)
     assert figure.axes[0].get_ylabel() == "noise_scale γ"
+
+
+@pytest.fixture
+def small_file(tmp_path):
+    pj.save_scenario(gaussian(clip_radius=10.0, cap=150.0, rounds=3), tmp_path / "small.toml")
+    return tmp_path / "small.toml"
+
+
+def test_the_command_answers_like_the_library(run, small_file, tmp_path):
+    saved, picture = tmp_path / "best.toml", tmp_path / "best.png"
+    code, out, _ = run("schedule", small_file, "--total-rho", 400, "--json", "--save", saved, "--plot", picture)
+    assert code == 0
+    report = json.loads(out)
+    best = pj.tune_schedule(pj.load_scenario(small_file), total_rho=400.0)
+    close(report["schedule"]["noise"], best.noise, 1e-12)
+    close(report["ratio"], best.ratio, 1e-12)
+    close(report["schedule"]["total_rho"], 400, 1e-9)
+    close(report["constant"]["total_rho"], 400, 1e-9)
+    close(pj.load_scenario(saved).mechanism.noise, best.noise, 0)
+    assert picture.stat().st_size > 0
+    code, out, _ = run("schedule", small_file, "--total-rho", 400)
+    assert code == 0
+    assert "Release 3 has no consequences" in out
+    assert "lower than" in out
+
+
+@pytest.mark.slow
+def test_the_command_finds_a_policy_that_other_commands_run(run, small_file, tmp_path):
+    saved = tmp_path / "rule.toml"
+    code, out, _ = run("schedule", small_file, "--policy", "log-linear", "--save", saved)
+    assert code == 0
+    assert "to react gains" in out
+    code, out, _ = run("simulate", saved, "--trials", 50)
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--total-rho", "1e-9"], "`total_rho` must lie in [0.0008, 8e+08]"),
+        (["--structure", "piecewise"], "`levels` must be given"),
+        (["--structure", "smooth"], "'smooth' is not one of"),
+        (["--policy", "table", "--total-rho", "5"], "--policy takes no privacy budget"),
+        (["--plot", "no-such-folder/x.png"], "there is no folder"),
+    ],
+)
+def test_a_bad_command_is_one_clear_line(run, small_file, options, words):
+    code, _, error = run("schedule", small_file, *options)
+    assert code == 2
+    assert error.startswith("perfjax: ")
+    assert error.count("\n") == 1
+    assert words in error
