@@ -16,7 +16,7 @@ import numpy as np
 
 from perfjax import _check
 from perfjax.leakage import LikelihoodRatioAbove, TrueBitKept
-from perfjax.mechanisms import GaussianMean, RandomizedResponse
+from perfjax.mechanisms import GaussianMean, RandomizedResponse, ShiftedLogCount
 from perfjax.participation import Participation
 from perfjax.scenario import PARTS, Scenario, arguments
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 TYPES = {
-    "mechanism": {kind.__name__: kind for kind in (GaussianMean, RandomizedResponse)},
+    "mechanism": {kind.__name__: kind for kind in (GaussianMean, RandomizedResponse, ShiftedLogCount)},
     "leakage": {kind.__name__: kind for kind in (LikelihoodRatioAbove, TrueBitKept)},
     "participation": {"Participation": Participation},
 }

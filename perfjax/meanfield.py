@@ -57,7 +57,7 @@ def recursion(scenario: Scenario) -> Trajectory:
     def error_of(n, x):
         # With a floor of 0 the expected population has none: below `nobody`, 1 / n^2 in the derivative would overflow.
         nobody = n <= jnp.finfo(n.dtype).tiny ** 0.25
-        return jnp.where(nobody, jnp.inf, mechanism.error(jnp.where(nobody, 1, n), x))
+        return mechanism.error(jnp.where(nobody, 0, n), x)
 
     def release(n: Float[Array, ""], x: Float[Array, ""]):
         split = leakage.split(mechanism, scenario.leakage, n, x)

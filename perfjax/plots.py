@@ -12,7 +12,7 @@ from perfjax import theorems
 from perfjax._summary import HIGH, LOW, summary
 from perfjax.law import PopulationLaw
 from perfjax.meanfield import mean_field
-from perfjax.mechanisms import GaussianMean
+from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.trajectory import Trajectory
 from perfjax.tuning import Optimum
 
@@ -129,9 +129,11 @@ def _mark_critical(scenario, ax):
             recruiters=who.recruiters,
         )
         name = "γ_c (Theorem 2)"
-    else:
+    elif isinstance(scenario.mechanism, RandomizedResponse):
         value = theorems.critical_epsilon(who.leave, who.recruit, recruiters=who.recruiters)
         name = "ε_c (Theorem 1)"
+    else:
+        return
     low, high = scenario.mechanism.noise_bounds
     if low < float(value) < high:
         ax.axvline(float(value), color="0.5", linestyle=":", label=f"{name} = {value:.4g}")

@@ -83,6 +83,10 @@ def _noise_of_budget(pj, scenario, epsilon, delta, rho):
         if epsilon is None or delta is not None:
             raise ValueError("Randomized response has a pure budget: give --at-epsilon alone.")
         return scenario.mechanism.check_noise(epsilon)
+    if isinstance(scenario.mechanism, pj.ShiftedLogCount):
+        raise ValueError(
+            "The budget of a count depends on the private count: give --noise to `perfjax simulate` instead."
+        )
     if scenario.mechanism.clip_radius is None:
         raise ValueError("Without `clip_radius` a mean has no privacy budget.")
     made = pj.GaussianMean.from_budget(

@@ -50,7 +50,10 @@ class AbstractMechanism(eqx.Module):
 
     @abc.abstractmethod
     def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
-        """The expected squared error of a release to `population` users (n); infinite for none."""
+        """The expected squared error of a release to `population` users (n); infinite for none.
+
+        Of a count the relative absolute error, which is finite for no users too.
+        """
 
     @abc.abstractmethod
     def privacy(self, population: Numbers, noise: Numbers | None = None) -> Privacy:
