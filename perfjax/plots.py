@@ -99,7 +99,7 @@ def plot_fan(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Axes
 
 
 def plot_error(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Axes:
-    """The expected squared error of every release, for the same results as `plot_fan`.
+    """The expected error of every release, for the same results as `plot_fan`.
 
     Args:
         result: as in `plot_fan`.
@@ -110,7 +110,7 @@ def plot_error(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Ax
     """
     ax = plt.subplots(layout="constrained")[1] if ax is None else ax
     ax.plot(summary(result).expected_error, color="C1")
-    ax.set(yscale="log", xlabel="release", ylabel="expected squared error")
+    ax.set(yscale="log", xlabel="release", ylabel=f"expected {result.scenario.mechanism.error_unit}")
     return ax
 
 

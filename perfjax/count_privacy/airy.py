@@ -13,7 +13,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, DTypeLike, Float, Key
 
 from perfjax import _check
 from perfjax._check import Numbers
@@ -164,7 +164,7 @@ def airy_tail(x: Numbers) -> Float[Array, "..."]:
     return jnp.where(x >= 0, tail, 1 - tail)
 
 
-def airy_noise(key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: jnp.dtype | None = None) -> Float[Array, "..."]:
+def airy_noise(key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> Float[Array, "..."]:
     """Airy noise, by inversion: the quantile at the rank of a normal number.
 
     Args:

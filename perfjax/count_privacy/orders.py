@@ -74,8 +74,16 @@ def _renyi(log_density, shift, order):
     unit = jnp.linspace(0, 1, LATER, dtype=shift.dtype)
     low, high = jax.lax.fori_loop(0, STAGES, lambda _, ends: hull(ends[0] + unit * (ends[1] - ends[0])), hull(wide))
     x = low + jnp.linspace(0, 1, 4 * LATER, dtype=shift.dtype) * (high - low)
-    log_integral = jax.scipy.special.logsumexp(exponent(x)) + jnp.log(x[1] - x[0])
-    return jnp.where(diverges, jnp.inf, log_integral / (order - 1))
+    log_step = jnp.log(x[1] - x[0])
+    log_integral = jax.scipy.special.logsumexp(exponent(x)) + log_step
+    # Near 1 what matters is the excess over 1, less alpha times that at order 1, which is 0: a sum of what is positive.
+    here, ratio = log_density(x), log_density(x - shift) - log_density(x)
+    near = jnp.abs(order * ratio) < 1
+    small = jnp.where(near, ratio, 0)
+    excess = jnp.exp(here) * (jnp.expm1(order * small) - order * jnp.expm1(small))
+    far = jnp.exp(jnp.minimum(exponent(x), 0)) - jnp.exp(here) - order * (jnp.exp(here + ratio) - jnp.exp(here))
+    little = jnp.log1p(jnp.exp(log_step) * jnp.sum(jnp.where(near, excess, far)))
+    return jnp.where(diverges, jnp.inf, jnp.where(log_integral < 0.1, little, log_integral) / (order - 1))
 
 
 def unequal_gaussian_renyi(

@@ -111,14 +111,15 @@ class Spacing(AbstractCountRelease):
         self.gaps, self.sigma = _check_gaps(gaps), check_ranges(sigma=sigma)[0]
 
     @classmethod
-    def from_tolerance(cls, relative_error: Numbers) -> "Spacing":
+    def from_tolerance(cls, relative_error: Numbers, *, size: int | None = None) -> "Spacing":
         """The mechanism whose error is (nearly) r n at every n from 1: each gap as small as the tolerance lets it be.
 
-        The table ends at M = 30 / r; there the gaps have become those of the log-Gaussian with c = 0, which go on. From
+        The table ends at M; there the gaps have become those of the log-Gaussian with c = 0, which go on. From
         gaps that would do if all were equal, each is multiplied by (its error / its share)^0.7 until errors are equal.
 
         Args:
             relative_error: r, in [0.02, 0.25].
+            size: M, if not the 30 / r of a tolerance that is known (of a traced one: 1500).
 
         Returns:
             The mechanism, differentiable in r (through the sweeps), with an error below r max(n, 1) at every n: tested
@@ -131,8 +132,9 @@ class Spacing(AbstractCountRelease):
         r = _check.in_range(r, "relative_error", SMALLEST_TOLERANCE, LARGEST_TOLERANCE)
         if r.ndim:
             raise _check.fail("relative_error", "be one number", f"of shape {r.shape}")
-        size = math.ceil(30 / (float(r) if _check.is_known(r) else SMALLEST_TOLERANCE))
-        return cls(*_equalised(r, size))
+        if size is None:
+            size = math.ceil(30 / (float(r) if _check.is_known(r) else SMALLEST_TOLERANCE))
+        return cls(*_equalised(r, _check.as_count(size, "size", low=2)))
 
     def error(self, count: Numbers) -> Float[Array, "..."]:
         count = as_counts(count, "count").astype(self.gaps.dtype)

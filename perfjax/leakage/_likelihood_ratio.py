@@ -36,7 +36,7 @@ class LikelihoodRatioAbove(AbstractLeakage):
     (n = 100, gamma = 20, tau = 0.02, d = 12: 0.120 against 0.278).
 
     Of a count, every user is one of n, and without them it is n - 1: Lambda is the same for all, before clipping
-    N(mu^2 / 2, mu^2) with mu as in `count_privacy.edge_mu`. Its noise does not depend on n, and `outside` plays no role.
+    N(mu^2 / 2, mu^2) with mu as in `count_privacy.edge_mu`. Its noise does not depend on n: `outside` plays no role.
 
     Attributes:
         threshold: tau, in nats, above 0.

@@ -24,6 +24,7 @@ class AbstractMechanism(eqx.Module):
         noise_bounds: where to look for the best noise, by default.
         no_privacy: the value of the noise that means none (the limit, evaluated exactly).
         more_is_private: whether a larger value of the noise leaf means more privacy.
+        error_unit: what its errors are, "squared error" or another.
         needs_crowd: whether a single user is leaked whatever the noise.
     """
 
@@ -32,6 +33,7 @@ class AbstractMechanism(eqx.Module):
     noise_bounds: eqx.AbstractClassVar[tuple[float, float]]
     no_privacy: eqx.AbstractClassVar[float]
     more_is_private: eqx.AbstractClassVar[bool]
+    error_unit: eqx.AbstractClassVar[str]
     needs_crowd: eqx.AbstractClassVar[bool]
 
     @property

@@ -43,6 +43,7 @@ class ShiftedLogCount(AbstractMechanism):
     noise_bounds: ClassVar[tuple[float, float]] = (1e-3, 3.0)
     no_privacy: ClassVar[float] = 0.0
     more_is_private: ClassVar[bool] = True
+    error_unit: ClassVar[str] = "relative error"
     needs_crowd: ClassVar[bool] = False
 
     sigma: Float[Array, "..."]
