@@ -21,7 +21,7 @@ def test_no_bound_is_above_the_budget_of_a_mechanism():
     assert np.all(cp.edge_budget(n, cp.log_gaussian_sigma(r, shift), shift) > upper)
     bounds = {
         "two_counts": [cp.two_count_bound(int(a), b) for a, b in zip(n, r, strict=True)],
-        "kl": jax.jit(cp.kl_bound)(n, r),
+        "kl": cp.kl_bound(n, r),
         "uniform": cp.uniform_bound(n, r)[0],
         "prior": cp.best_prior_bound(n, r),
         "fisher": cp.fisher_bound(n, r),
@@ -68,9 +68,9 @@ def test_two_counts_is_looser_than_the_divergence_of_coins():
 
 
 def test_the_best_prior_is_found_by_two_routes_and_beats_any_other():
-    n, r, centre = 20.0, 0.15, 6
+    n, r, centre = 10.0, 0.1, 6
     fixed_points = cp.best_prior_bound(n, r)
-    logits = max(float(cp.best_prior_by_logits(n, r, k, size=120)) for k in (13, 14))
+    logits = max(float(cp.best_prior_by_logits(n, r, k, size=80)) for k in range(4, 10))
     close(logits, fixed_points, 1e-5)
     assert logits <= fixed_points * (1 + 1e-12)
     priors = np.random.default_rng(1).dirichlet(np.ones(40), 20)

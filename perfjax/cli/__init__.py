@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from perfjax.cli._counts import counts
 from perfjax.cli._figure import figure
 from perfjax.cli._scenario import new, show
 from perfjax.cli._shared import interruptible
@@ -25,6 +26,7 @@ app.command()(interruptible()(tune))
 app.command()(interruptible()(simulate))
 app.command()(interruptible()(sweep))
 app.command()(interruptible()(figure))
+app.command()(interruptible()(counts))
 
 scenario_app = typer.Typer(help="Show or start a scenario file.", no_args_is_help=True)
 scenario_app.command()(show)

@@ -11,14 +11,14 @@ __all__ = ["figure"]
 
 
 def figure(
-    number: Annotated[int, typer.Argument(help="Number of the figure in the paper, 1 to 7.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="1 to 7, as in the paper, or groups-1 to groups-5.", show_default=False)],
     full: Annotated[bool, typer.Option("--full", help="The published settings instead of a reduced grid.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path("."),
     force: Force = False,
     dtype: Precision = Dtype.float64,
 ) -> None:
-    """Redraw a figure of the paper: figure-N.png, and its numbers in figure-N.nc. Simulations run in float32."""
-    picture, numbers = (out / f"figure-{number}.{kind}" for kind in ("png", "nc"))
+    """Draw a figure: figure-N.png, and its numbers in figure-N.nc. Simulations run in float32."""
+    picture, numbers = (out / f"figure-{name}.{kind}" for kind in ("png", "nc"))
     for path in (picture, numbers):
         check_output(path, force=force)
     pj = library(dtype)
@@ -27,9 +27,9 @@ def figure(
 
     from perfjax import figures
 
-    data = figures.numbers(number, full=full, progress=True)
+    data = figures.numbers(int(name) if name.isdecimal() else name, full=full, progress=True)
     data = data.assign_attrs(dtype=dtype.value, perfjax_version=pj.__version__, jax_version=jax.__version__)
-    print(f"Figure {number}: {data.attrs['title']}.")
+    print(f"Figure {name}: {data.attrs['title']}.")
     for line in figures.summary(data):
         print(line)
     print(f"{'Published settings' if full else 'Reduced grid'}, {data.attrs['seconds']:.0f} s.")

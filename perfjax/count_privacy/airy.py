@@ -86,14 +86,7 @@ class LogAiry(AbstractCountRelease):
 
     def error(self, count: Numbers) -> Float[Array, "..."]:
         (count,) = check_ranges(count=count)
-        edge = jnp.asarray(tables.SUPPORT, count.dtype)
-        cut = jnp.clip((self.drift - jnp.log1p(count / self.shift)) / self.sigma, -edge, edge)
-
-        def below_zero(x):
-            return -self.shift * jnp.expm1(self.sigma * (x - cut[..., None]))
-
-        bare = (count + self.shift) * _error(self.sigma, self.drift / self.sigma)
-        return bare - _integrate(below_zero, jnp.full_like(cut, -edge), cut)
+        return _clipped_error(count, self.sigma, self.shift, self.drift)
 
     def budget(self, count: Numbers) -> Float[Array, "..."]:
         (count,) = check_ranges(count=count)
@@ -127,6 +120,7 @@ def airy_log_density(x: Numbers) -> Float[Array, "..."]:
     return _log_density(x)
 
 
+@jax.jit
 def _log_density(x):
     """`airy_log_density` of an array, to be traced by other code."""
     x = jnp.abs(x)
@@ -180,6 +174,7 @@ def airy_noise(key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: DTypeLik
     return _from_normal(jax.random.normal(key, shape, jnp.result_type(float) if dtype is None else dtype))
 
 
+@jax.jit
 def _from_normal(z):
     """The Airy number of the same rank as a standard normal one."""
     size = jnp.minimum(jnp.abs(z), 9)
@@ -210,6 +205,7 @@ def airy_budget(shift: Numbers) -> Float[Array, "..."]:
     return _budget_of_shift(s)
 
 
+@jax.jit
 def _budget_of_shift(s):
     """`airy_budget` of a checked argument, to be traced by other code."""
     place = jnp.minimum(jnp.log1p(s), 11.9)
@@ -283,6 +279,20 @@ def log_airy_error(sigma: Numbers, drift: Numbers) -> Float[Array, "..."]:
     return _error(*jnp.broadcast_arrays(_check.in_range(sigma, "sigma", 0, 4), drift / sigma))
 
 
+@jax.jit
+def _clipped_error(count, sigma, shift, drift):
+    """E|released - n|: the error before clipping, less what a release below 0 would have added."""
+    edge = jnp.asarray(tables.SUPPORT, count.dtype)
+    cut = jnp.clip((drift - jnp.log1p(count / shift)) / sigma, -edge, edge)
+
+    def below_zero(x):
+        return -shift * jnp.expm1(sigma * (x - cut[..., None]))
+
+    bare = (count + shift) * _error(sigma, drift / sigma)
+    return bare - _integrate(below_zero, jnp.full_like(cut, -edge), cut)
+
+
+@jax.jit
 def _error(sigma, middle):
     """E|exp(sigma (X - x0)) - 1|."""
     edge = jnp.full_like(middle, tables.SUPPORT)

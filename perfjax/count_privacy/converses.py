@@ -155,7 +155,11 @@ def kl_bound(count: Numbers, relative_error: Numbers) -> Float[Array, "..."]:
         >>> print(f"{kl_bound(1, 0.01):.3f}")
         3.723
     """
-    n, r = check_ranges(count=count, relative_error=relative_error)
+    return _kl_bound(*check_ranges(count=count, relative_error=relative_error))
+
+
+@jax.jit
+def _kl_bound(n, r):
     n, r = n[..., None, None], r[..., None, None]
     # A count too far away adds nothing: what matters lies within a few times ((1 + 3 r) / (1 - r))^2 n.
     reach = jnp.log(8 * (1 + n) * ((1 + 3 * r) / (1 - r)) ** 2)
@@ -218,7 +222,11 @@ def uniform_bound(count: Numbers, relative_error: Numbers) -> tuple[Float[Array,
         >>> print(f"{bound:.4e} {width:.0f}")
         2.5783e-04 121
     """
-    n, r = jnp.broadcast_arrays(*check_ranges(count=count, relative_error=relative_error))
+    return _uniform_bound(*jnp.broadcast_arrays(*check_ranges(count=count, relative_error=relative_error)))
+
+
+@jax.jit
+def _uniform_bound(n, r):
     n, r = n[..., None], r[..., None]
     fractions = jnp.linspace(0, 1, 65, dtype=n.dtype)
 
@@ -367,12 +375,8 @@ def best_lower_bound(
     base = float(max(n, 1))
     return LowerBounds(
         two_counts=jnp.asarray(two_count_bound(int(base), relative_error), float),
-        kl=_compiled_kl(float(n), r),
-        uniform=_compiled_uniform(base, r),
+        kl=kl_bound(float(n), r),
+        uniform=uniform_bound(base, r)[0],
         prior=best_prior_bound(base, r),
         fisher=fisher_bound(base, r),
     )
-
-
-_compiled_kl = jax.jit(kl_bound)
-_compiled_uniform = jax.jit(lambda count, relative_error: uniform_bound(count, relative_error)[0])

@@ -3,6 +3,7 @@
 import math
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import erf, erfinv, log_ndtr, ndtr
 from jaxtyping import Array, Float
@@ -184,6 +185,7 @@ def clipped_error(count: Numbers, sigma: Numbers, shift: Numbers) -> Float[Array
     return error_of_count(count, sigma, shift)
 
 
+@jax.jit
 def error_of_count(count, sigma, shift):
     """`clipped_error` of checked arguments, to be traced by other code."""
     return (count + shift) * erf(sigma * math.sqrt(0.5)) - shift * _gain(count, sigma, shift)
@@ -239,6 +241,7 @@ def edge_mu(count: Numbers, sigma: Numbers, shift: Numbers) -> Float[Array, "...
     return mu_of_count(*check_ranges(count=count, sigma=sigma, shift=shift))
 
 
+@jax.jit
 def mu_of_count(count, sigma, shift):
     """`edge_mu` of checked arguments, to be traced by other code; groups below 1 count as 1."""
     return jnp.log1p(1 / (jnp.where(count > 1, count - 1, 0) + shift)) / sigma
@@ -355,6 +358,11 @@ def clip_aware_sigma(relative_error: Numbers, shift: Numbers) -> Float[Array, ".
         0.321105
     """
     r, c = jnp.broadcast_arrays(*check_ranges(relative_error=relative_error, shift=shift))
+    return _clip_aware(r, c)
+
+
+@jax.jit
+def _clip_aware(r, c):
     r, c = r[..., None], c[..., None]
     n = jnp.arange(1, BINDING + 1, dtype=r.dtype)
     start = jnp.log(math.sqrt(2) * erfinv(r * n / (n + c)))  # without what clipping gains

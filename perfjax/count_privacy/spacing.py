@@ -10,6 +10,7 @@ import functools
 import math
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -137,7 +138,10 @@ class Spacing(AbstractCountRelease):
         return cls(*_equalised(r, _check.as_count(size, "size", low=2)))
 
     def error(self, count: Numbers) -> Float[Array, "..."]:
-        count = as_counts(count, "count").astype(self.gaps.dtype)
+        return self._exact_error(as_counts(count, "count").astype(self.gaps.dtype))
+
+    @eqx.filter_jit
+    def _exact_error(self, count):
         thresholds, theta = self._decoder()
         levels, level = _levels(self.gaps), self._level(count)
         above = ndtr(level - theta)

@@ -8,22 +8,22 @@ from typing import Any
 from matplotlib.figure import Figure as Picture
 
 from perfjax import _check
-from perfjax.figures import best_epsilon, best_noise, leak_and_growth, response_path
+from perfjax.figures import best_epsilon, best_noise, groups, leak_and_growth, response_path
 from perfjax.figures._figure import Figure
 
 __all__ = ["FIGURES", "Figure", "draw", "numbers", "summary"]
 
-FIGURES: Mapping[int, Figure] = MappingProxyType(
-    dict(sorted((response_path.FIGURES | best_epsilon.FIGURES | leak_and_growth.FIGURES | best_noise.FIGURES).items()))
-)
-"""The figures of "Performative Privacy: When Differential Privacy Maximizes Utility"."""
+_NUMBERED = response_path.FIGURES | best_epsilon.FIGURES | leak_and_growth.FIGURES | best_noise.FIGURES
+FIGURES: Mapping[int | str, Figure] = MappingProxyType(dict(sorted(_NUMBERED.items())) | groups.FIGURES)
+"""Figures of "Performative Privacy: When Differential Privacy Maximizes Utility" by their number, others by name."""
 
 
-def numbers(figure: int, *, full: bool = False, progress: bool = False, **size: Any) -> "xarray.Dataset":
+def numbers(figure: int | str, *, full: bool = False, progress: bool = False, **size: Any) -> "xarray.Dataset":
     """The numbers of a figure.
 
     Args:
-        figure: its number in "Performative Privacy: When Differential Privacy Maximizes Utility", 1 to 7.
+        figure: its number in "Performative Privacy: When Differential Privacy Maximizes Utility", 1 to 7; or
+            "groups-1" to "groups-5", about releases of group counts.
         full: the published settings instead of a reduced grid.
         progress: show a bar on stderr for each sweep.
         size: single settings to change, such as `trials`; `FIGURES[figure].full` lists them.
@@ -35,7 +35,7 @@ def numbers(figure: int, *, full: bool = False, progress: bool = False, **size: 
         ValueError: if there is no such figure or setting, or one is no count.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Figures 1 to 7, with the settings of
-        its authors' public scripts where the paper states none.
+        its authors' public scripts where the paper states none; the others are ours.
 
     Example:
         >>> from perfjax import figures
@@ -58,9 +58,14 @@ def numbers(figure: int, *, full: bool = False, progress: bool = False, **size: 
 
 def draw(data: "xarray.Dataset") -> Picture:
     """The picture of a figure's `numbers`."""
-    return FIGURES[int(data.attrs["figure"])].draw(data)
+    return _made_by(data).draw(data)
 
 
 def summary(data: "xarray.Dataset") -> list[str]:
     """What a figure's `numbers` say, in lines of text."""
-    return FIGURES[int(data.attrs["figure"])].summary(data)
+    return _made_by(data).summary(data)
+
+
+def _made_by(data) -> Figure:
+    name = data.attrs["figure"]
+    return FIGURES[name if isinstance(name, str) else int(name)]
