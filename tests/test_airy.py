@@ -78,6 +78,7 @@ def test_noise_lighter_than_normal_has_no_budget():
     per_order = np.asarray(cp.shift_renyi(log_cubic, 0.01, ORDERS) / ORDERS)
     assert per_order[-1] > 1000 * per_order[0]
     assert np.all(np.diff(per_order) > 0)
+    assert np.all(np.diff(cp.shift_renyi(log_cubic, 1.0, ORDERS) / ORDERS) > 0)
     gentle = np.asarray(cp.shift_renyi(jax.scipy.stats.logistic.logpdf, 0.3, ORDERS) / ORDERS)
     assert np.all(np.diff(gentle) < 0)
 
