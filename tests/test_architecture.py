@@ -19,10 +19,11 @@ MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "perfjax.") 
 LAYERS = [
     ["_check", "_chi_square", "_linear", "_fields", "quadratic_forms"],
     ["accounting", "theorems"],
+    ["binomial"],
     ["count_privacy"],
     ["privacy"],
     ["mechanisms"],
-    ["leakage", "binomial"],
+    ["leakage"],
     ["participation"],
     ["scenario"],
     ["trajectory", "files"],

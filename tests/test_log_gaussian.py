@@ -10,6 +10,7 @@ from assertions import close, finite, gradient_is_central_difference
 
 from perfjax import accounting
 from perfjax import count_privacy as cp
+from perfjax.count_privacy import _threefry
 
 TOLERANCES = (0.05, 0.1, 0.25, 0.5, 0.9)
 COUNTS = jnp.arange(10_001.0)
@@ -62,6 +63,27 @@ def test_released_counts_have_the_stated_error(mechanism):
     errors = np.abs(np.asarray(draws - counts))
     deviation = errors.std(axis=0) / np.sqrt(len(errors))
     assert np.all(np.abs(errors.mean(axis=0) - np.asarray(made.error(counts))) < 4 * deviation)
+
+
+@pytest.mark.parametrize("mechanism", cp.DESIGNS)
+def test_single_precision_releases_follow_the_same_law(mechanism):
+    made = cp.design(mechanism, 0.25)
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), made)
+    counts = jnp.full(40_000, 20.0, jnp.float32)
+    draws = [
+        np.asarray(cp.release(m, counts.astype(m.sigma.dtype), key=jax.random.key(k), rounded=False))
+        for k, m in enumerate((made, single))
+    ]
+    assert draws[1].dtype == np.float32
+    assert scipy.stats.ks_2samp(*draws).pvalue > 0.01
+
+
+def test_words_are_those_of_the_cipher():
+    key = jax.random.key(42)
+    first, second = _threefry.two_words(key, (5, 3))
+    assert np.all(first ^ second == jax.random.bits(key, (5, 3), "uint32"))  # which is how JAX makes one word of two
+    other, _ = _threefry.two_words(jax.random.key(42, impl="rbg"), (5, 3))
+    assert len(np.unique(other)) == 15
 
 
 def test_mean_and_zeros_of_released_counts():

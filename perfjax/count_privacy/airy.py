@@ -94,8 +94,8 @@ class LogAiry(AbstractCountRelease):
         return _budget_of_shift(edge / self.sigma)
 
     def released(self, count: Numbers, normal: Numbers) -> Float[Array, "..."]:
-        power = self.sigma * _from_normal(normal) - self.drift
-        return jnp.maximum(count * jnp.exp(power) + self.shift * jnp.expm1(power), 0)
+        noise = self.sigma * _from_normal(normal) - self.drift
+        return jnp.maximum((count + self.shift) * jnp.exp(noise) - self.shift, 0)
 
 
 def airy_log_density(x: Numbers) -> Float[Array, "..."]:

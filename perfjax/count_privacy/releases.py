@@ -7,8 +7,10 @@ from jaxtyping import Array, Float, Key
 
 from perfjax import _check, accounting
 from perfjax._check import Numbers
+from perfjax.binomial import normal_quantile, uniform_from_bits
 from perfjax.count_privacy._arguments import as_counts
 from perfjax.count_privacy._release import AbstractCountRelease
+from perfjax.count_privacy._threefry import two_words
 from perfjax.count_privacy.airy import LogAiry
 from perfjax.count_privacy.log_gaussian import LogGaussian
 from perfjax.count_privacy.spacing import Spacing
@@ -54,7 +56,8 @@ def release(
 
     Args:
         mechanism: what releases.
-        counts: n of each group, whole, at least 0. In float32 counts above 1.7e7 are themselves rounded.
+        counts: n of each group, whole, at least 0. In float32 counts above 1.7e7 are themselves rounded, and noise has
+            32 bits: none beyond 6.3 standard deviations, as has a probability of 2e-10.
         key: a typed key. Who knows it can undo the noise.
         rounded: round to whole numbers, up with a probability that keeps the mean: so the error at whole counts stays
             as it is.
@@ -79,12 +82,17 @@ def release(
 
 @eqx.filter_jit
 def _release(mechanism, counts, key, rounded):
-    for_noise, for_rounding = jax.random.split(key)
     mechanism, counts = _check.one_dtype((mechanism, counts))
-    value = mechanism.released(counts, jax.random.normal(for_noise, counts.shape, counts.dtype))
-    if not rounded:
-        return value
-    return jnp.floor(value + jax.random.uniform(for_rounding, counts.shape, counts.dtype))
+    if counts.dtype == jnp.float32:
+        for_noise, for_rounding = two_words(key, counts.shape)
+        normal = normal_quantile(*(uniform_from_bits(word, counts.dtype) for word in (for_noise, ~for_noise)))
+        uniform = uniform_from_bits(for_rounding, counts.dtype)
+    else:
+        for_noise, for_rounding = jax.random.split(key)
+        normal = jax.random.normal(for_noise, counts.shape, counts.dtype)
+        uniform = jax.random.uniform(for_rounding, counts.shape, counts.dtype)
+    value = mechanism.released(counts, normal)
+    return jnp.floor(value + uniform) if rounded else value
 
 
 def epsilon(mechanism: AbstractCountRelease, count: Numbers, delta: Numbers) -> Float[Array, "..."]:
