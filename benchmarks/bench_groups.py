@@ -2,7 +2,8 @@
 
 Releases: ten million counts by the shifted log-Gaussian mechanism, clipped and rounded stochastically; NumPy does the
 same in the same run, as one writes it and in the same dtype, and all take turns. Bounds: the best prior for 1,000
-random pairs of count and tolerance, against SciPy's L-BFGS-B on the logits of 200 counts with an exact gradient, for a few.
+random pairs of count and tolerance, against SciPy's L-BFGS-B on the logits of 200 counts, with an exact gradient, for a
+few of them.
 
     python benchmarks/bench_groups.py [--quick]
 """

@@ -16,6 +16,7 @@ RANGES = {
     "sigma": {"low": 0, "open_low": True, "open_high": True},
     "shift": {"low": 0, "open_low": True, "open_high": True},
     "relative_error": {"low": 0, "high": 1, "open_low": True, "open_high": True},
+    "delta": {"low": 0, "high": 1, "open_low": True, "open_high": True},
     "order": {"low": 1, "open_low": True, "open_high": True},
 }
 

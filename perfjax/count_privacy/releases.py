@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Key
 from perfjax import _check, accounting
 from perfjax._check import Numbers
 from perfjax.binomial import normal_quantile, uniform_from_bits
-from perfjax.count_privacy._arguments import as_counts
+from perfjax.count_privacy._arguments import as_counts, check_ranges
 from perfjax.count_privacy._release import AbstractCountRelease
 from perfjax.count_privacy._threefry import two_words
 from perfjax.count_privacy.airy import LogAiry
@@ -110,7 +110,7 @@ def epsilon(mechanism: AbstractCountRelease, count: Numbers, delta: Numbers) -> 
         ValueError: if an argument is out of range.
     """
     _check.as_kind(mechanism, "mechanism", AbstractCountRelease)
-    (delta,) = _check.as_floats(delta=delta)
+    (delta,) = check_ranges(delta=delta)
     budget = mechanism.budget(count)
     if mechanism.exactly_gaussian:
         return accounting.gaussian_epsilon(delta, accounting.mu_from_rho(budget))
