@@ -17,9 +17,9 @@ def test_the_error_is_below_the_tolerance_at_every_count_and_the_budget_falls(r)
     """Up to 10,000 at every count, beyond at some; there the ratio is the constant one of the log-Gaussian."""
     mechanism = cp.design("spacing", r)
     ratio = np.concatenate([mechanism.error(part) for part in np.array_split(COUNTS, 8)]) / np.maximum(COUNTS, 1)
-    assert np.all(ratio < r * (1 - 5e-5))
+    assert np.max(ratio) < r * (1 - 5e-5)
     table = slice(1, mechanism.gaps.size)
-    close(ratio[table], r, 4e-4)
+    close(ratio[table], r, 3e-4)
     close(ratio[-100:], ratio[-1], 1e-6)
     budget = np.asarray(mechanism.budget(COUNTS[:10_001]))
     assert np.all(np.isfinite(budget))
@@ -47,11 +47,13 @@ def test_the_error_is_what_its_thresholds_say():
 
 
 def test_one_mechanism_is_below_every_shift_of_the_log_gaussian_at_every_count():
-    """The trade-off over c is gone: below its infimum over c at n = 1, 2, 5, 10, 100 at once."""
-    mechanism, shifts = cp.design("spacing", 0.1), jnp.geomspace(1e-4, 1e6, 300)
-    for n in (1.0, 2.0, 5.0, 10.0, 100.0):
-        best = jnp.min(cp.edge_budget(n, cp.log_gaussian_sigma(0.1, shifts), shifts))
-        assert mechanism.budget(n) < best
+    """The trade-off over c is gone: below its infimum over c at all these n at once; at large n the two agree."""
+    shifts = jnp.geomspace(1e-9, 1e6, 400)
+    for r, sizes in ((0.1, (1.0, 2.0, 5.0, 10.0, 100.0)), (0.25, (1.0, 2.0, 5.0, 10.0))):
+        mechanism = cp.design("spacing", r)
+        for n in sizes:
+            best = jnp.min(cp.edge_budget(n, cp.log_gaussian_sigma(r, shifts), shifts))
+            assert mechanism.budget(n) < best
 
 
 def test_the_tail_is_the_log_gaussian_without_a_shift():
@@ -61,7 +63,7 @@ def test_the_tail_is_the_log_gaussian_without_a_shift():
 
 
 def test_gaps_cannot_shrink_together():
-    """By gradient: any gap 1 % smaller, its own count's error exceeds the tolerance, which it met to 0.04 %."""
+    """By gradient: any gap 1 % smaller, its own count's error exceeds the tolerance, which it met to 0.03 %."""
     mechanism = cp.design("spacing", 0.25)
     n = jnp.arange(1.0, 41)
 
