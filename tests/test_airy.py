@@ -35,6 +35,7 @@ def test_density_and_tail_are_those_of_airy_functions():
     assert abs(float(np.diff(log_density, 2)[0])) < 0.01  # the table and the series beyond it meet
 
 
+@pytest.mark.slow
 def test_moments_are_closed_forms():
     node, weight = np.polynomial.legendre.leggauss(200)
     x, weight = 7 * (node + 1), 14 * weight
@@ -47,6 +48,7 @@ def test_moments_are_closed_forms():
     close(cp.FISHER_INFORMATION * cp.MEAN_ABSOLUTE**2 / 2, cp.BEST_COEFFICIENT, 1e-14)
 
 
+@pytest.mark.slow
 def test_samples_follow_the_tail():
     draws = np.asarray(cp.airy_noise(jax.random.key(1), (20_000,)))
     assert scipy.stats.kstest(draws, lambda x: 1 - np.asarray(cp.airy_tail(x))).pvalue > 0.01
@@ -104,7 +106,7 @@ def test_the_budget_is_the_divergence_and_falls_below_the_information():
     assert np.all(cp.airy_score_cumulant(t) < cp.FISHER_INFORMATION * t**2 / 2)
 
 
-@pytest.mark.parametrize("shift", [0.1, 1.0])
+@pytest.mark.parametrize("shift", [pytest.param(0.1, marks=pytest.mark.slow), 1.0])
 def test_the_error_is_below_the_tolerance_at_every_count_and_the_budget_falls(shift):
     """By quadrature, whose error is seen by comparing it with twice as fine a one."""
     counts = jnp.arange(10_001.0)
@@ -133,6 +135,7 @@ def error_by_grid(mechanism, counts):
     ]
 
 
+@pytest.mark.slow
 def test_the_log_airy_mechanism_against_the_log_gaussian():
     """Less at large counts for small r, more for large r; at small counts much less."""
     for r, wins in ((0.05, True), (0.25, True), (0.5, False)):
@@ -153,6 +156,7 @@ def test_derivatives_of_the_log_airy_mechanism():
     gradient_is_central_difference(both, 0.25, 1.3, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_single_precision():
     x = jnp.asarray([0.0, 0.5, 3.0], jnp.float32)
     for function in (cp.airy_log_density, cp.airy_tail, cp.airy_budget):

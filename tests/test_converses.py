@@ -11,6 +11,7 @@ from assertions import close, finite
 from perfjax import count_privacy as cp
 
 
+@pytest.mark.slow
 def test_no_bound_is_above_the_budget_of_a_mechanism():
     """1,000 random tolerances, counts and shifts: v(n + 1) of the log-Gaussian against every bound for base n."""
     rng = np.random.default_rng(0)
@@ -35,6 +36,7 @@ def test_no_bound_is_above_the_budget_of_a_mechanism():
     assert np.all(np.asarray(bounds["uniform"]) <= np.asarray(bounds["prior"]) * (1 + 1e-9))
 
 
+@pytest.mark.slow
 def test_spacing_and_airy_respect_every_bound():
     for mechanism in (cp.design("spacing", 0.1), cp.design("log-airy", 0.1, shift=0.1)):
         for n in (0, 1, 5, 30, 300):
@@ -58,6 +60,7 @@ def test_two_counts_rounds_up_exactly():
     close(n**2 * cp.two_count_bound(n, 0.3), cp.two_count_limit(0.3), 1e-4)
 
 
+@pytest.mark.slow
 def test_two_counts_is_looser_than_the_divergence_of_coins():
     n, r = np.meshgrid([1.0, 10, 100], [0.05, 0.2, 0.6])
     pinsker = [
@@ -67,6 +70,7 @@ def test_two_counts_is_looser_than_the_divergence_of_coins():
     close(cp.kl_bound(1e5, 0.001) * (1e5 * 0.001) ** 2, 0.00869, 0.02)  # against 1/128 = 0.00781
 
 
+@pytest.mark.slow
 def test_the_best_prior_is_found_by_two_routes_and_beats_any_other():
     n, r, centre = 10.0, 0.1, 6
     fixed_points = cp.best_prior_bound(n, r)
@@ -77,6 +81,7 @@ def test_the_best_prior_is_found_by_two_routes_and_beats_any_other():
     assert all(cp.prior_bound(n, r, prior, centre) <= fixed_points for prior in priors)
 
 
+@pytest.mark.slow
 def test_the_uniform_bound_is_that_of_a_uniform_prior():
     width = 15
     prior = cp.prior_bound(10, 0.1, jnp.ones(width), (width - 1) // 2)

@@ -38,6 +38,7 @@ def test_the_unstable_count_parts_groups_that_grow_from_groups_that_shrink():
     close(away, multiplier, 0.01)
 
 
+@pytest.mark.slow
 def test_the_multiplier_is_the_derivative_of_one_release():
     for recruiters in ("spared", "everyone"):
         scenario = group(relative_error=0.4, shift=0.5, recruiters=recruiters, rounds=1, cap=1e6)
@@ -69,6 +70,7 @@ def test_tuning_under_the_growth_constraint_finds_the_error_that_saves():
     assert "ratio" not in str(optimum)  # to the error without noise, which is 0
 
 
+@pytest.mark.slow
 def test_without_a_constraint_a_count_needs_no_noise():
     optimum = pj.tune(group(40.0, rounds=3))
     assert optimum.status == pj.Status.NO_PRIVACY
@@ -93,6 +95,7 @@ def test_the_law_agrees_with_counts(population):
     assert set(np.unique(runs.leak_probability)) == {0, 1}
 
 
+@pytest.mark.slow
 def test_one_release_by_hand():
     """From n: all n stay or each leaves with probability q; the spared recruit. The law's first two moments."""
     scenario = group(30.0, rounds=1, cap=150.0)
@@ -136,6 +139,7 @@ def test_error_and_privacy_of_the_mechanism():
     close(below_one, below_one[-1], 1e-14)
 
 
+@pytest.mark.slow
 def test_an_empty_group_has_an_error_and_no_nan():
     scenario = group(0.4, rounds=400, floor=0.0)
     path = pj.mean_field(scenario)

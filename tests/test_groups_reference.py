@@ -167,7 +167,10 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("kind", FOUND)
+SLOW = ("airy_log", "tradeoff", "prior_logit", "spacing_equal", "clip_aware", "uniform_best", "airy_renyi", "limsup_lb")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow) if k in SLOW else k for k in FOUND])
 def test_reference_values(kind):
     for case in cases("groups", kind):
         found = np.concatenate([np.ravel(x) for x in jax.tree.leaves(FOUND[kind](case["inputs"]))])

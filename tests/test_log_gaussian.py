@@ -14,6 +14,7 @@ from perfjax.count_privacy import _threefry
 
 TOLERANCES = (0.05, 0.1, 0.25, 0.5, 0.9)
 COUNTS = jnp.arange(10_001.0)
+DESIGNS = ["log-gaussian", *(pytest.param(name, marks=pytest.mark.slow) for name in ("log-airy", "spacing"))]
 
 
 @pytest.mark.parametrize("shift", [0.01, 1.0, 30.0])
@@ -44,6 +45,7 @@ def test_clipping_makes_the_error_at_one_strictly_smaller(shift):
         np.testing.assert_allclose(cp.clipped_error(1, sigma, shift), r - gain, rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_the_clip_aware_noise_just_meets_the_tolerance():
     for r, c in ((0.9, 1.0), (0.5, 1.0), (0.9, 0.01), (0.25, 10.0)):
         sigma = cp.clip_aware_sigma(r, c)
@@ -53,7 +55,7 @@ def test_the_clip_aware_noise_just_meets_the_tolerance():
     close((cp.log_gaussian_sigma(0.9, 1.0) / cp.clip_aware_sigma(0.9, 1.0)) ** 2, 0.724, 1e-3)
 
 
-@pytest.mark.parametrize("mechanism", cp.DESIGNS)
+@pytest.mark.parametrize("mechanism", DESIGNS)
 def test_released_counts_have_the_stated_error(mechanism):
     made = cp.design(mechanism, 0.25)
     counts = jnp.asarray([0.0, 1, 2, 9, 100])
@@ -65,7 +67,7 @@ def test_released_counts_have_the_stated_error(mechanism):
     assert np.all(np.abs(errors.mean(axis=0) - np.asarray(made.error(counts))) < 4 * deviation)
 
 
-@pytest.mark.parametrize("mechanism", cp.DESIGNS)
+@pytest.mark.parametrize("mechanism", DESIGNS)
 def test_single_precision_releases_follow_the_same_law(mechanism):
     made = cp.design(mechanism, 0.25)
     single = jax.tree.map(lambda x: x.astype(jnp.float32), made)
@@ -134,6 +136,7 @@ def test_clipping_does_not_reduce_the_budget_over_all_orders():
     assert float(cp.edge_renyi(1e6, 0, 1, sigma, 1.0, clipped=True)) < 1  # the other way it stays bounded
 
 
+@pytest.mark.slow
 def test_budgets_are_those_of_gaussian_dp_and_compose():
     sigma, c = cp.log_gaussian_sigma(0.1, 1.0), 1.0
     counts = jnp.asarray([5.0, 7, 12])

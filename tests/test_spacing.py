@@ -12,7 +12,7 @@ from perfjax import count_privacy as cp
 COUNTS = jnp.concatenate([jnp.arange(10_001.0), jnp.geomspace(1e4, 1e9, 200).round()])
 
 
-@pytest.mark.parametrize("r", [0.05, 0.1, 0.25])
+@pytest.mark.parametrize("r", [*(pytest.param(r, marks=pytest.mark.slow) for r in (0.02, 0.05, 0.1, 0.17)), 0.25])
 def test_the_error_is_below_the_tolerance_at_every_count_and_the_budget_falls(r):
     """Up to 10,000 at every count, beyond at some; there the ratio is the constant one of the log-Gaussian."""
     mechanism = cp.design("spacing", r)
@@ -27,6 +27,7 @@ def test_the_error_is_below_the_tolerance_at_every_count_and_the_budget_falls(r)
     assert np.all(np.diff(budget[1:]) < 0)
 
 
+@pytest.mark.slow
 def test_the_error_is_what_its_thresholds_say():
     """Beside the sum over thresholds: the sum over decoded counts, and above the table an integral over the noise."""
     mechanism = cp.design("spacing", 0.25)
@@ -46,6 +47,7 @@ def test_the_error_is_what_its_thresholds_say():
         close(mechanism.error(float(n)), inside + outside, 1e-7)
 
 
+@pytest.mark.slow
 def test_one_mechanism_is_below_every_shift_of_the_log_gaussian_at_every_count():
     """The trade-off over c is gone: below its infimum over c at all these n at once; at large n the two agree."""
     shifts = jnp.geomspace(1e-9, 1e6, 400)
@@ -62,6 +64,7 @@ def test_the_tail_is_the_log_gaussian_without_a_shift():
     close(mechanism.budget(n), cp.edge_budget(n, mechanism.sigma, 1e-9), 1e-6)
 
 
+@pytest.mark.slow
 def test_gaps_cannot_shrink_together():
     """By gradient: any gap 1 % smaller, its own count's error exceeds the tolerance, which it met to 0.03 %."""
     mechanism = cp.design("spacing", 0.25)
