@@ -93,6 +93,7 @@ def test_the_uniform_bound_is_that_of_a_uniform_prior():
     assert best == widths[jnp.argmax(every)]
 
 
+@pytest.mark.slow
 def test_bounds_that_say_nothing_are_zero():
     assert cp.best_prior_bound(10, 0.5) == cp.best_prior_bound(1, 0.9) == 0
     assert cp.best_prior_bound(10, 0.45) > 0
@@ -147,6 +148,7 @@ def test_the_best_generalised_gaussian_beats_the_normal():
     assert jnp.min(coefficient) > cp.BEST_COEFFICIENT
 
 
+@pytest.mark.slow
 def test_the_best_shift_balances_groups_of_one_against_the_others():
     weights, r = jnp.ones(20), 0.25
     best = cp.best_shift(weights, r)

@@ -62,6 +62,7 @@ def test_limits_of_the_unstable_count():
     close(cp.edge_leak_probability(0.15, 0.2), 0.1041356154578906, 1e-12)
 
 
+@pytest.mark.slow
 def test_tuning_under_the_growth_constraint_finds_the_error_that_saves():
     optimum = pj.tune(group(40.0), constraint="growth")
     assert optimum.status == pj.Status.GROWTH_CONSTRAINT

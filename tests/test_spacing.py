@@ -79,6 +79,20 @@ def test_gaps_cannot_shrink_together():
 
 
 @pytest.mark.slow
+def test_descent_finds_better_gaps_for_the_sizes_that_weigh():
+    r, weights = 0.25, jnp.ones(20)
+    equal, better = cp.design("spacing", r), cp.Spacing.from_tolerance(r, weights=weights)
+    sizes = jnp.arange(1.0, 21)
+    gain = 1 - jnp.sum(better.budget(sizes)) / jnp.sum(equal.budget(sizes))
+    assert 0.003 < gain < 0.05
+    ratio = np.concatenate([better.error(part) for part in np.array_split(COUNTS, 8)]) / np.maximum(COUNTS, 1)
+    assert np.max(ratio) < r * (1 - 5e-5)
+    assert np.all(np.diff(better.budget(COUNTS[1:10_001])) <= 0)
+    with pytest.raises(ValueError, match="`weights` must be a list of at most 120 numbers"):
+        cp.Spacing.from_tolerance(r, weights=jnp.ones(121))
+
+
+@pytest.mark.slow
 def test_the_gaps_follow_the_tolerance():
     def budgets(r):
         return jnp.log(cp.Spacing.from_tolerance(r, size=150).budget(jnp.asarray([1.0, 10, 149, 1e4])))

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import scipy.special
 from jax.scipy.special import erfinv, ndtr
 from jaxtyping import Array, Float
@@ -29,6 +30,7 @@ LARGEST_TOLERANCE = 0.25  # of the errors for which the tail rule is tested
 SMALLEST_TOLERANCE = 0.02  # below, the table would need thousands of gaps
 SLACK = 2e-4  # of the tolerance, kept back: where table and tail meet, errors are up to 6e-5 above what they aim at
 SWEEPS = 150
+DESCENT_STEPS = 1000
 
 
 def spacing_error(gaps: Numbers, count: Numbers, *, offset: Numbers = 0.0) -> Float[Array, "..."]:
@@ -112,7 +114,9 @@ class Spacing(AbstractCountRelease):
         self.gaps, self.sigma = _check_gaps(gaps), check_ranges(sigma=sigma)[0]
 
     @classmethod
-    def from_tolerance(cls, relative_error: Numbers, *, size: int | None = None) -> "Spacing":
+    def from_tolerance(
+        cls, relative_error: Numbers, *, size: int | None = None, weights: Numbers | None = None
+    ) -> "Spacing":
         """The mechanism whose error is (nearly) r n at every n from 1: each gap as small as the tolerance lets it be.
 
         The table ends at M; there the gaps have become those of the log-Gaussian with c = 0, which go on. From
@@ -121,6 +125,9 @@ class Spacing(AbstractCountRelease):
         Args:
             relative_error: r, in [0.02, 0.25].
             size: M, if not the 30 / r of a tolerance that is known (of a traced one: 1500).
+            weights: w_1 .. w_K, at least 0, K at most M: instead of equal errors, the gaps with the least sum of w_n v(n)
+                that descent on all log gaps finds from there, with errors below the tolerance and gaps in order. Equal
+                errors are nearly best: 0.5 % are gained at r = 0.25 for sizes 1 to 20 alike.
 
         Returns:
             The mechanism, differentiable in r (through the sweeps), with an error below r max(n, 1) at every n: tested
@@ -135,7 +142,13 @@ class Spacing(AbstractCountRelease):
             raise _check.fail("relative_error", "be one number", f"of shape {r.shape}")
         if size is None:
             size = math.ceil(30 / (float(r) if _check.is_known(r) else SMALLEST_TOLERANCE))
-        return cls(*_equalised(r, _check.as_count(size, "size", low=2)))
+        gaps, sigma = _equalised(r, _check.as_count(size, "size", low=2))
+        if weights is None:
+            return cls(gaps, sigma)
+        weights = _check.in_range(_check.as_float(weights, "weights").astype(r.dtype), "weights", 0, open_high=True)
+        if weights.ndim != 1 or not 0 < weights.size <= gaps.size:
+            raise _check.fail("weights", f"be a list of at most {gaps.size} numbers", f"of shape {weights.shape}")
+        return cls(_descended(gaps, sigma, r, weights), sigma)
 
     def error(self, count: Numbers) -> Float[Array, "..."]:
         return self._exact_error(as_counts(count, "count").astype(self.gaps.dtype))
@@ -194,6 +207,42 @@ def _equalised(r, size):
         return gaps * (error / (aim * n)) ** 0.7, None
 
     return jax.lax.scan(sweep, _start(aim, n), length=SWEEPS)[0], sigma
+
+
+@jax.jit
+def _descended(gaps, sigma, r, weights):
+    """Adam on the weighted budget, errors above what is allowed being charged more and more; then what still is above
+    is put right, and gaps out of order are."""
+    allowed = r * (1 - SLACK) * jnp.arange(1, 2 * gaps.size + 1, dtype=r.dtype)  # beyond the table too
+    n = jnp.arange(1, 2 * gaps.size + 1, dtype=r.dtype)
+
+    def cost(gaps):
+        return jnp.sum(weights * gaps[: weights.size] ** 2)
+
+    def excess(gaps):
+        return Spacing(gaps, sigma).error(n) / allowed
+
+    def loss(log_gaps, charge):
+        trial = jnp.exp(log_gaps)
+        return cost(trial) / cost(gaps) + charge * jnp.sum(jax.nn.relu(excess(trial) - 1) ** 2)
+
+    def step(i, state):
+        log_gaps, memory = state
+        slope = jax.grad(loss)(log_gaps, 1000.0 + 10.0 * i)
+        update, memory = optimizer.update(slope, memory)
+        return optax.apply_updates(log_gaps, update), memory
+
+    def repair(gaps, _):
+        gaps = gaps * jnp.maximum(excess(gaps)[: gaps.size], 1) ** 0.7
+        return jnp.maximum(jax.lax.cummax(gaps, reverse=True), jnp.log1p(1 / gaps.size) / sigma), None
+
+    optimizer = optax.adam(3e-3)
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
+        start = jnp.log(gaps)
+        log_gaps, _ = jax.lax.fori_loop(0, DESCENT_STEPS, step, (start, optimizer.init(start)))
+    found = jax.lax.scan(repair, jnp.exp(log_gaps), length=SWEEPS)[0]
+    better = (cost(found) < cost(gaps)) & (jnp.max(excess(found)) <= 1 + SLACK / 2)
+    return jnp.where(better, found, gaps)
 
 
 def _start(aim, n):
