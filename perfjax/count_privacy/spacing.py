@@ -125,9 +125,9 @@ class Spacing(AbstractCountRelease):
         Args:
             relative_error: r, in [0.02, 0.25].
             size: M, if not the 30 / r of a tolerance that is known (of a traced one: 1500).
-            weights: w_1 .. w_K, at least 0, K at most M: instead of equal errors, the gaps with the least sum of w_n v(n)
-                that descent on all log gaps finds from there, with errors below the tolerance and gaps in order. Equal
-                errors are nearly best: 0.5 % are gained at r = 0.25 for sizes 1 to 20 alike.
+            weights: w_1 .. w_K, at least 0, K at most M: instead of equal errors, the gaps with the least sum of
+                w_n v(n) that descent on all log gaps finds from there, with errors below the tolerance and gaps in
+                order. Equal errors are nearly best: 0.5 % are gained at r = 0.25 for sizes 1 to 20 alike.
 
         Returns:
             The mechanism, differentiable in r (through the sweeps), with an error below r max(n, 1) at every n: tested
