@@ -183,7 +183,7 @@ def test_a_batch_is_refused_by_what_takes_one_scenario(name, leaf):
 
 
 def test_an_unsupported_pair_is_refused():
-    with pytest.raises(ValueError, match=r"pairs \(GaussianMean, LikelihoodRatioAbove\), \(RandomizedResponse"):
+    with pytest.raises(ValueError, match=r"pairs \(GaussianMean, LikelihoodRatioAbove\), .*\(RandomizedResponse"):
         GAUSSIAN.replace(leakage=pj.TrueBitKept())
 
 

@@ -18,7 +18,7 @@ from perfjax.participation import Participation
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
 
-__all__ = ["FIGURES"]
+__all__ = ["FIGURES", "budgets", "errors", "noises", "shift", "trajectories"]
 
 TOLERANCE = 0.1
 SHIFTS = (0.01, 1.0)
