@@ -31,6 +31,7 @@ __all__ = [
     "is_known",
     "one_dtype",
     "quoted",
+    "whole",
 ]
 
 Numbers = ArrayLike | list | tuple
@@ -140,6 +141,17 @@ def in_range(
     inside = above(concrete) & below(concrete)  # NaN is inside no range
     if not np.all(inside):
         raise fail(name, requirement, concrete[~inside].flat[0] if concrete.ndim else concrete[()])
+    return value
+
+
+def whole(value: Float[Array, "..."], name: str) -> Float[Array, "..."]:
+    """`value`, if all of it are whole numbers; raises as `in_range` does."""
+    if isinstance(value, jax.core.Tracer):
+        return eqx.error_if(value, value != jnp.round(value), f"Argument `{name}` must be a whole number.")
+    concrete = np.asarray(value)
+    broken = concrete != np.round(concrete)
+    if np.any(broken):
+        raise fail(name, "be a whole number", concrete[broken].flat[0] if concrete.ndim else concrete[()])
     return value
 
 

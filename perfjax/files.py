@@ -15,9 +15,10 @@ import equinox as eqx
 import numpy as np
 
 from perfjax import _check
-from perfjax.leakage import LikelihoodRatioAbove, TrueBitKept
+from perfjax.leakage import LikelihoodRatioAbove, ReconstructedWithin, TrueBitKept
 from perfjax.mechanisms import GaussianMean, RandomizedResponse, ShiftedLogCount
 from perfjax.participation import Participation
+from perfjax.policies import LogLinearPolicy, TablePolicy
 from perfjax.scenario import PARTS, Scenario, arguments
 
 __all__ = [
@@ -33,8 +34,9 @@ __all__ = [
 
 TYPES = {
     "mechanism": {kind.__name__: kind for kind in (GaussianMean, RandomizedResponse, ShiftedLogCount)},
-    "leakage": {kind.__name__: kind for kind in (LikelihoodRatioAbove, TrueBitKept)},
+    "leakage": {kind.__name__: kind for kind in (LikelihoodRatioAbove, ReconstructedWithin, TrueBitKept)},
     "participation": {"Participation": Participation},
+    "policy": {kind.__name__: kind for kind in (LogLinearPolicy, TablePolicy)},
 }
 
 
@@ -42,8 +44,8 @@ def load_scenario(path: str | os.PathLike) -> Scenario:
     """Read a scenario from a TOML file.
 
     The file has `population` and `rounds`, and the tables `[mechanism]`, `[leakage]` (each with a `type`) and
-    `[participation]`, whose keys are the arguments of these classes; `about` may hold a text. Numbers become arrays of
-    JAX's default float dtype.
+    `[participation]`, whose keys are the arguments of these classes. It may have a `[policy]`, with a `type`, and an
+    `about` with a text. Numbers become arrays of JAX's default float dtype.
 
     Args:
         path: the file.
@@ -141,11 +143,11 @@ def _built(text: str, where: str, build: Callable[[dict[str, Any]], Any]) -> Any
 
 def _build(content: dict[str, Any]) -> Scenario:
     known = (*PARTS, "population", "rounds")
-    _check_keys(content, (*known, "about"), known, "key")
+    _check_keys(content, (*known, "policy", "about"), known, "key")
     if not isinstance(content.get("about", ""), str):
         raise _check.fail("about", "be a text", content["about"])
     parts = {}
-    for part in PARTS:
+    for part in (name for name in TYPES if name in content):
         table = content[part]
         if not isinstance(table, dict):
             raise _check.fail(part, "be a table", _check.quoted(table))
@@ -181,7 +183,7 @@ def to_toml(scenario: Scenario, *, about: str | None = None) -> str:
     """The text of a scenario's file."""
     lines = [] if about is None else [f"about = {_toml(about)}"]
     lines += [f"population = {_toml(scenario.population)}", f"rounds = {scenario.rounds}"]
-    for part in PARTS:
+    for part in TYPES if scenario.policy is not None else PARTS:
         value = getattr(scenario, part)
         lines += ["", f"[{part}]"]
         if len(TYPES[part]) > 1:

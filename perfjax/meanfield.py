@@ -3,17 +3,16 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from perfjax import leakage
-from perfjax._check import Numbers
-from perfjax.scenario import Scenario, as_single
+from perfjax.scenario import Noise, Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = ["mean_field", "recursion"]
 
 
-def mean_field(scenario: Scenario, *, noise: Numbers | None = None) -> Trajectory:
+def mean_field(scenario: Scenario, *, noise: Noise | None = None) -> Trajectory:
     r"""Follow the expected population through all releases.
 
     n_{t+1} = clip(n_t C(x_t, n_t), floor, cap),  C the growth factor of `Participation`, p = p(x_t, n_t).
@@ -23,14 +22,14 @@ def mean_field(scenario: Scenario, *, noise: Numbers | None = None) -> Trajector
 
     Args:
         scenario: the scenario.
-        noise: x, instead of the scenario's own: one value, or one per release.
+        noise: x, instead of the scenario's own: one value, one per release, or a policy.
 
     Returns:
         `Trajectory` of releases 0..T: population n_t, leak probability p_t, error e(x_t, n_t), which is infinite where
         nobody is left.
 
     Raises:
-        ValueError: if `noise` has the wrong length or range.
+        ValueError: if `noise` does not fit or is out of range.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", equations 4 and 12; releases are
         numbered as in `Scenario`, one less than the rounds of the paper's Algorithm 1.
@@ -57,13 +56,16 @@ def recursion(scenario: Scenario) -> Trajectory:
     def error_of(n, x):
         # With a floor of 0 the expected population has none: below `nobody`, 1 / n^2 in the derivative would overflow.
         nobody = n <= jnp.finfo(n.dtype).tiny ** 0.25
-        return mechanism.error(jnp.where(nobody, 0, n), x)
+        return scenario.error(jnp.where(nobody, 0, n), x)
 
-    def release(n: Float[Array, ""], x: Float[Array, ""]):
+    def release(n: Float[Array, ""], at: tuple[Int[Array, ""], Float[Array, ""]]):
+        x = scenario.noise_of(n, *at)
         split = leakage.split(mechanism, scenario.leakage, n, x)
         return participation.expected_next(n, split), (n, split.leaked, error_of(n, x))
 
-    noise = jnp.broadcast_to(mechanism.noise, (scenario.rounds + 1,))
     start = participation.bounded(scenario.population)
-    _, (population, leak_probability, error) = jax.lax.scan(release, start, noise)
+    releases = jnp.arange(scenario.rounds + 1), scenario.noises()
+    # In reverse mode only populations are kept, and a release is computed once more: less to write, and so faster too.
+    again = jax.checkpoint(release, prevent_cse=False)
+    _, (population, leak_probability, error) = jax.lax.scan(again, start, releases)
     return Trajectory(population=population, leak_probability=leak_probability, error=error, scenario=scenario)

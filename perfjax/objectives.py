@@ -176,20 +176,20 @@ class CumulativeBound(AbstractObjective):
 
     def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
         del key
-        noise = scenario.mechanism.noise
-        if noise.ndim:
-            name = scenario.mechanism.noise_name
-            raise _check.fail(name, "be one value for `CumulativeBound`", f"of shape {noise.shape}")
+        if scenario.varies:
+            noise = scenario.mechanism.noise
+            found = f"of shape {noise.shape}" if noise.ndim else "a policy"
+            raise _check.fail(scenario.mechanism.noise_name, "be one value for `CumulativeBound`", found)
 
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
         del key
-        mechanism, n, rounds = scenario.mechanism, scenario.population, scenario.rounds
+        n, rounds = scenario.population, scenario.rounds
         growth = growth_factor(scenario)
         alive = growth > jnp.sqrt(jnp.finfo(growth.dtype).tiny)  # or 1 / C in the derivative would overflow
         log_growth = jnp.log(jnp.where(alive, growth, 1))
         log_sum = theorems.log_geometric_sum(log_growth, first=1, last=rounds)
-        bias = mechanism.error(jnp.full_like(n, jnp.inf))
-        log_value = jnp.log(mechanism.error(n) - bias) + log_sum
+        bias = scenario.error(jnp.full_like(n, jnp.inf))
+        log_value = jnp.log(scenario.error(n) - bias) + log_sum
         has_bias = bias > 0
         log_bias = jnp.log(jnp.where(has_bias, bias * rounds, 1))
         log_value = jnp.where(has_bias, jnp.logaddexp(log_value, log_bias), log_value)
@@ -203,7 +203,7 @@ BY_NAME = {"cumulative-error": CumulativeError, "final-error": FinalError, "cumu
 
 def growth_factor(scenario: Scenario) -> Float[Array, ""]:
     """C at release 0: the regime is growth above 1, decline below."""
-    noise = jnp.atleast_1d(scenario.mechanism.noise)[0]
+    noise = scenario.noise_of(scenario.population, 0, scenario.noises()[0])
     split = leakage.split(scenario.mechanism, scenario.leakage, scenario.population, noise)
     return scenario.participation.growth(split)
 

@@ -6,17 +6,29 @@ import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Array
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from perfjax import theorems
+from perfjax import _check, theorems
 from perfjax._summary import HIGH, LOW, summary
 from perfjax.law import PopulationLaw
 from perfjax.meanfield import mean_field
 from perfjax.mechanisms import GaussianMean, RandomizedResponse
+from perfjax.reconstruction import ReleaseScan
 from perfjax.trajectory import Trajectory
-from perfjax.tuning import Optimum
+from perfjax.tuning import Optimum, PolicyOptimum, Schedule
 
-__all__ = ["plot_error", "plot_fan", "plot_objective", "plot_optimum", "plot_population", "plot_simulation"]
+__all__ = [
+    "plot_error",
+    "plot_fan",
+    "plot_objective",
+    "plot_optimum",
+    "plot_policy",
+    "plot_population",
+    "plot_scan",
+    "plot_schedule",
+    "plot_simulation",
+]
 
 
 def plot_optimum(optimum: Optimum) -> Figure:
@@ -63,6 +75,41 @@ def plot_population(optimum: Optimum, ax: Axes | None = None) -> Axes:
     ax.set(yscale="log", xlabel="release", ylabel="population (users)")
     ax.legend(fontsize="small")
     return ax
+
+
+def plot_schedule(schedule: Schedule) -> Figure:
+    """Noise, expected population and error (mean field) of every release, under the schedule and the best constant."""
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
+    scenario, mechanism = schedule.scenario, schedule.scenario.mechanism
+    runs = {"schedule": scenario, "best constant": scenario.replace_noise(schedule.constant)}
+    for (label, run), style in zip(runs.items(), ("-", "--"), strict=True):
+        path = mean_field(run)
+        noise = np.asarray(run.noises())
+        shown = np.where((noise > 0) & np.isfinite(noise), noise, np.nan)  # no privacy is on no log axis
+        for ax, values in zip(axes, (shown, path.population, path.error), strict=True):
+            ax.plot(values, style, label=label)
+    labels = (f"{mechanism.noise_name} {mechanism.noise_symbol}", "population (users)", "expected squared error")
+    for ax, label in zip(axes, labels, strict=True):
+        ax.set(xlabel="release", ylabel=label, yscale="log")
+    axes[0].legend(fontsize="small")
+    return figure
+
+
+def plot_policy(best: PolicyOptimum) -> Figure:
+    """The noise of a policy over releases and population, and the law of the population under it."""
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4.2), layout="constrained")
+    scenario, mechanism = best.scenario, best.scenario.mechanism
+    who, rounds = scenario.participation, scenario.rounds
+    population = np.unique(np.geomspace(max(float(who.floor), 1), float(who.cap), 200).round())
+    noise = np.stack([np.asarray(best.policy(population, t)) for t in range(rounds + 1)], axis=1)
+    low, high = mechanism.noise_bounds
+    image = axes[0].pcolormesh(
+        np.arange(rounds + 1), population, np.clip(noise, low, high), norm=LogNorm(), rasterized=True
+    )
+    figure.colorbar(image, ax=axes[0], label=f"{mechanism.noise_name} {mechanism.noise_symbol}")
+    axes[0].set(xlabel="release", ylabel="population (users)", yscale="log")
+    plot_fan(best.law(), axes[1])
+    return figure
 
 
 def plot_simulation(result: Trajectory | PopulationLaw) -> Figure:
@@ -114,11 +161,37 @@ def plot_error(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Ax
     return ax
 
 
+def plot_scan(scan: ReleaseScan, ax: Axes | None = None) -> Axes:
+    """The bound on some records against the number of releases, with what binds any estimator and what a constant errs.
+
+    Args:
+        scan: a single result of `reconstruction.scan_releases`.
+        ax: where to draw.
+
+    Raises:
+        ValueError: for a batch of scans.
+    """
+    if scan.bound.ndim > 1:
+        raise _check.fail("scan", "be a single result", f"a batch of shape {scan.bound.shape[:-1]}")
+    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    bound = np.asarray(scan.bound)
+    ax.plot(scan.releases, np.where(np.isfinite(bound), bound, np.nan), color="C0", label="bound if unbiased")
+    ax.plot(scan.releases, scan.van_trees, color="C2", linestyle=":", label="bound for any estimator, near the records")
+    ax.axhline(float(scan.trivial), color="0.5", linestyle="--", label="always 0, at most")
+    if np.isfinite(bound).any():
+        ax.plot(
+            int(scan.best_releases), float(scan.best_bound), "o", color="C1", label=f"best L = {scan.best_releases}"
+        )
+    ax.set(yscale="log", xlabel="releases L", ylabel="squared error, summed over the records")
+    ax.legend(fontsize="small")
+    return ax
+
+
 def _mark_critical(scenario, ax):
     """The noise that theory names: gamma_c for a clipped mean, eps_c for randomized response."""
     who = scenario.participation
     if isinstance(scenario.mechanism, GaussianMean):
-        if scenario.mechanism.clip_radius is None or scenario.leakage.outside != "shared":
+        if scenario.mechanism.clip_radius is None or getattr(scenario.leakage, "outside", None) != "shared":
             return  # the theorem says nothing
         value = theorems.critical_noise_scale(
             who.leave,

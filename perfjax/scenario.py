@@ -5,16 +5,21 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, DTypeLike, Float
+from jaxtyping import Array, DTypeLike, Float, Int
 
 from perfjax import _check
 from perfjax._check import Numbers
 from perfjax.leakage import AbstractLeakage, check_pair
 from perfjax.mechanisms import AbstractMechanism
 from perfjax.participation import Participation
+from perfjax.policies import AbstractPolicy
 
-__all__ = ["PARTS", "Scenario", "arguments", "as_single"]
+__all__ = ["PARTS", "Noise", "Scenario", "arguments", "as_single"]
+
+Noise = Numbers | AbstractPolicy
+"""What solvers take as noise: one value, one per release, or a policy."""
 
 KINDS = {"mechanism": AbstractMechanism, "leakage": AbstractLeakage, "participation": Participation}
 PARTS = tuple(KINDS)
@@ -33,10 +38,11 @@ class Scenario(eqx.Module):
         participation: who leaves, who recruits, floor and cap.
         population: n_0, users at release 0, above 0 and at most the cap.
         rounds: T, at least 1.
+        policy: the noise as a function of release and population, in place of the mechanism's own; or None.
 
     Raises:
         ValueError: if an argument is out of range, mechanism and leakage are no supported pair, the noise is neither
-            one value nor T + 1 of them, or the population exceeds the cap.
+            one value nor T + 1 of them, the policy does not fit, or the population exceeds the cap.
 
     Example:
         >>> import perfjax as pj
@@ -49,6 +55,7 @@ class Scenario(eqx.Module):
     leakage: AbstractLeakage
     participation: Participation
     population: Float[Array, "..."]
+    policy: AbstractPolicy | None
     rounds: int = eqx.field(static=True)
 
     def __init__(
@@ -59,13 +66,16 @@ class Scenario(eqx.Module):
         *,
         population: Numbers,
         rounds: int,
+        policy: AbstractPolicy | None = None,
     ):
         for name, part in zip(PARTS, (mechanism, leakage, participation), strict=True):
             _check.as_kind(part, name, KINDS[name])
         check_pair(mechanism, leakage)
         population = _check.in_range(_check.as_float(population, "population"), "population", 0, open_low=True)
-        self.mechanism, self.leakage, self.participation, self.population = _check.one_dtype(
-            (mechanism, leakage, participation, population)
+        if policy is not None:
+            _check.as_kind(policy, "policy", AbstractPolicy)
+        self.mechanism, self.leakage, self.participation, self.population, self.policy = _check.one_dtype(
+            (mechanism, leakage, participation, population, policy)
         )
         self.rounds = _check.as_count(rounds, "rounds", low=1)
         self._check_against_each_other()
@@ -75,6 +85,8 @@ class Scenario(eqx.Module):
         if noise.ndim and noise.shape != (self.rounds + 1,):
             requirement = f"be one value or {self.rounds + 1} of them, one per release (`rounds` + 1)"
             raise _check.fail(self.mechanism.noise_name, requirement, f"of shape {noise.shape}")
+        if self.policy is not None:
+            self.policy.check(self.mechanism, self.rounds)
         cap = self.participation.cap
         if _check.is_known(self.population, cap) and np.any(np.asarray(self.population) > np.asarray(cap)):
             raise _check.fail("population", f"be at most `cap` ({np.min(cap):g})", self.population)
@@ -91,7 +103,7 @@ class Scenario(eqx.Module):
         Raises:
             ValueError: for a name that no part has, with the nearest that one has; or a value out of range.
         """
-        own = {name: getattr(self, name) for name in (*PARTS, "population", "rounds")}
+        own = {name: getattr(self, name) for name in (*PARTS, "population", "rounds", "policy")}
         present = self.leaves()
         _check.check_known(leaves, (*own, *present), "leaf")
         leaves = {
@@ -124,14 +136,39 @@ class Scenario(eqx.Module):
         """The scenario with no noise: everybody is leaked at every release."""
         return self.replace_noise(self.mechanism.no_privacy)
 
-    def replace_noise(self, noise: Numbers | None) -> "Scenario":
-        """The scenario with another noise, checked, under whatever name; itself if `noise` is None."""
-        return self if noise is None else self.replace(**{self.mechanism.noise_name: noise})
+    def replace_noise(self, noise: Noise | None) -> "Scenario":
+        """The scenario with another noise or policy, checked, under whatever name; itself if `noise` is None."""
+        if noise is None:
+            return self
+        if isinstance(noise, AbstractPolicy):
+            return self.replace(policy=noise)
+        return self.replace(policy=None, **{self.mechanism.noise_name: noise})
+
+    def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
+        """The expected squared error of a release to `population` users, with its own share of the round's budget."""
+        population, noise = self.mechanism.typed(population, noise)
+        return self.mechanism.error(population, self.leakage.released_noise(noise))
 
     def with_noise(self, noise: Float[Array, "..."]) -> "Scenario":
-        """The scenario with its noise leaf set, unchecked: for code that traces."""
+        """The scenario with its noise leaf set and no policy, unchecked: for code that traces."""
         name = self.mechanism.noise_name
-        return eqx.tree_at(lambda s: getattr(s.mechanism, name), self, noise)
+        scenario = eqx.tree_at(lambda s: getattr(s.mechanism, name), self, noise)
+        return scenario if self.policy is None else eqx.tree_at(lambda s: s.policy, scenario, None)
+
+    @property
+    def varies(self) -> bool:
+        """Whether releases differ in their noise, from one to the next or by their users."""
+        return self.policy is not None or self.mechanism.noise.ndim > 0
+
+    def noises(self) -> Float[Array, " releases"]:
+        """The mechanism's noise, one value per release 0..T; for code that traces."""
+        return jnp.broadcast_to(self.mechanism.noise, (self.rounds + 1,))
+
+    def noise_of(
+        self, population: Float[Array, "..."], release: Int[Array, ""] | int, noise: Float[Array, ""]
+    ) -> Float[Array, "..."]:
+        """The noise of a release to `population` users: that of the policy, or else `noise`, the release's own."""
+        return noise if self.policy is None else self.policy(population, release)
 
     def with_leaves(self, **leaves: Float[Array, "..."]) -> "Scenario":
         """The scenario with some numbers set by their names, unchecked: for code that traces."""
@@ -146,8 +183,8 @@ class Scenario(eqx.Module):
 def as_single(scenario: Scenario, name: str = "scenario") -> Scenario:
     """`scenario`, if it is one scenario and not a batch, which takes `jax.vmap` or `sweep`."""
     leaves = _check.as_kind(scenario, name, Scenario).leaves()
-    scalars = ("leave", "recruit", "floor", "cap", "threshold", "population")
-    for leaf in (leaf for leaf in scalars if leaf in leaves and leaves[leaf].ndim):
+    scalars = ("leave", "recruit", "floor", "cap", "threshold", "tolerance", "releases", "delta", "population")
+    for leaf in (leaf for leaf in scalars if leaves.get(leaf) is not None and leaves[leaf].ndim):
         raise _check.fail(leaf, "be one number (a batch of scenarios takes `jax.vmap` or `sweep`)", leaves[leaf])
     return scenario
 

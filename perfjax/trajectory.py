@@ -1,6 +1,7 @@
 """What a solver found out about every release."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -35,6 +36,16 @@ class Trajectory(eqx.Module):
         least = self.scenario.participation.collapse_population
         least = least.reshape(least.shape + (1,) * (self.population.ndim - least.ndim))
         return jnp.cumsum(self.population <= least, axis=-1) > 0
+
+    @property
+    def noise(self) -> Float[Array, "*batch releases"]:
+        """x_t, the noise of every release."""
+        scenario = self.scenario
+        release = jnp.arange(self.population.shape[-1])
+        chosen = jax.vmap(scenario.noise_of, in_axes=(-1, 0, 0), out_axes=-1)(
+            self.population, release, scenario.noises()
+        )
+        return jnp.broadcast_to(chosen, self.population.shape)
 
     def fields(self) -> dict[str, Field]:
         """The fields of one trajectory, over `release` (and `trial`, if simulated)."""

@@ -52,6 +52,22 @@ def test_tune_answers_like_the_library(run, scenario_file):
     assert set(report["regret"]) == {"leave", "recruit", "threshold"}
 
 
+@pytest.mark.slow
+def test_tune_with_leaks_by_reconstruction(run, scenario_file):
+    leakage = 'type = "ReconstructedWithin"\ntolerance = 3.0\nreleases = 4'
+    text = pj.files.preset_text("mean-estimation")
+    start = text.index("[leakage]") + len("[leakage]\n")
+    path = scenario_file((text[start : text.index("[participation]")], leakage + "\n\n"))
+    code, out, _ = run("tune", path, "--json")
+    report = json.loads(out)
+    optimum = pj.tune(pj.load_scenario(path))
+    assert code == 0
+    assert report["best"]["noise"] == pytest.approx(float(optimum.noise), rel=1e-12)
+    assert set(report["regret"]) == {"leave", "recruit", "tolerance"}
+    assert "law_error" in report["best"]
+    assert "releases = 4.0" in report["scenario"]
+
+
 def test_tune_prints_what_a_stranger_needs(run, scenario_file):
     code, out, _ = run("tune", scenario_file())
     assert code == 0
@@ -439,8 +455,29 @@ def test_a_figure_is_drawn_with_its_numbers_beside_it(run, tmp_path, monkeypatch
     assert "figure-2.png exists; give --force to overwrite it." in err
 
 
+def test_a_figure_of_records_from_a_file(run, tmp_path, monkeypatch):
+    from perfjax import figures
+
+    small = figures.FIGURES["recon-3"]._replace(reduced={"pairs": 30})
+    monkeypatch.setattr(figures._registry, "FIGURES", {"recon-3": small})
+    (tmp_path / "load.csv").write_text("time,load\n" + "".join(f"{k},{k * k}\n" for k in range(20)))
+    code, out, _ = run("figure", "recon-3", "--data", tmp_path / "load.csv", "--column", "load", "--out", tmp_path)
+    assert code == 0
+    assert out.startswith("Figure recon-3: Bound on pairs of records")
+    with xarray.open_dataset(tmp_path / "figure-recon-3.nc", engine="scipy") as data:
+        assert data.attrs["figure"] == "recon-3"
+        assert float((data.middle + data.half_gap).max()) <= 1
+        assert figures.summary(data)[0] in out
+        figures.draw(data)
+
+
 def test_a_bad_figure_is_one_clear_line(run, tmp_path):
-    for arguments, words in (((8, "--out", tmp_path), "be one of 1, 2, 3"), ((1, "--out", "missing"), "no folder")):
+    for arguments, words in (
+        ((8, "--out", tmp_path), "be one of 1, 2, 3"),
+        ((1, "--out", "missing"), "no folder"),
+        (("recon-3", "--out", tmp_path, "--column", "a"), "Give --data and --column together"),
+        (("recon-3", "--out", tmp_path, "--data", tmp_path / "no.csv", "--column", "a"), "no.csv"),
+    ):
         code, out, err = run("figure", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert words in err

@@ -193,7 +193,7 @@ def test_agreement_counts_steps_and_interpolates_the_error():
 @pytest.mark.parametrize(
     ("number", "size", "words"),
     [
-        (8, {}, "`figure` must be one of 1, 2, 3, 4, 5, 6, 7, groups-1, .*groups-5, but is 8"),
+        (8, {}, "`figure` must be one of 1, 2, 3, 4, 5, 6, 7, recon-1, .*, groups-5, but is 8"),
         ("groups-6", {}, 'but is "groups-6"'),
         (2, {"trails": 3}, "did you mean `trials`"),
         (2, {"cells": 0}, "`cells` must be an integer of at least 1, but is 0"),

@@ -16,6 +16,9 @@ one record comes or goes. It enters through the sensitivity alone (`clipped_sens
 computed from that sensitivity has its adjacency. Replacing a record is removing one and adding one, so a
 guarantee for add-remove gives one for replace-one, that of k = 2 records; there is no way back.
 
+**L releases under one budget.** `kappa` is the noise that each accountant asks for, `classic_validity` and
+`effective_epsilon` say what that noise really buys.
+
 **Edges.** b stands for μ or ρ; rules are read from the top, the first that fits holds.
 
 | `*_delta(b, ε)` | | `*_epsilon(b, δ)` | | `*_mu`, `*_rho(ε, δ)` | |
@@ -47,17 +50,35 @@ from perfjax.accounting.renyi import (
     renyi_epsilon,
     renyi_from_rho,
 )
+from perfjax.accounting.transcript import (
+    ACCOUNTANTS,
+    ClassicValidity,
+    best_renyi_order,
+    classic_delta,
+    classic_epsilon_limit,
+    classic_validity,
+    effective_epsilon,
+    kappa,
+)
 from perfjax.accounting.zcdp import compose_rho, zcdp_delta, zcdp_epsilon, zcdp_rho
 
 __all__ = [
+    "ACCOUNTANTS",
+    "ClassicValidity",
+    "best_renyi_order",
+    "classic_delta",
+    "classic_epsilon_limit",
+    "classic_validity",
     "clipped_sensitivity",
     "compose_basic",
     "compose_mu",
     "compose_renyi",
     "compose_rho",
+    "effective_epsilon",
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_mu",
+    "kappa",
     "mu_from_noise",
     "mu_from_rho",
     "noise_from_mu",

@@ -6,7 +6,9 @@ import typer
 
 from perfjax.cli._counts import counts
 from perfjax.cli._figure import figure
+from perfjax.cli._reconstruct import reconstruct
 from perfjax.cli._scenario import new, show
+from perfjax.cli._schedule import schedule
 from perfjax.cli._shared import interruptible
 from perfjax.cli._simulate import simulate
 from perfjax.cli._sweep import sweep
@@ -23,10 +25,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(interruptible()(tune))
+app.command()(interruptible()(schedule))
 app.command()(interruptible()(simulate))
 app.command()(interruptible()(sweep))
 app.command()(interruptible()(figure))
 app.command()(interruptible()(counts))
+app.command()(interruptible()(reconstruct))
 
 scenario_app = typer.Typer(help="Show or start a scenario file.", no_args_is_help=True)
 scenario_app.command()(show)

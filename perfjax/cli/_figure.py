@@ -5,19 +5,33 @@ from typing import Annotated
 
 import typer
 
-from perfjax.cli._shared import Dtype, Force, Precision, check_output, library, save_netcdf, without_display
+from perfjax.cli._shared import (
+    Dtype,
+    Force,
+    Precision,
+    check_output,
+    library,
+    records_of,
+    save_netcdf,
+    without_display,
+)
 
 __all__ = ["figure"]
 
 
 def figure(
-    name: Annotated[str, typer.Argument(help="1 to 7, as in the paper, or groups-1 to groups-5.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="1 to 7; recon-1 to recon-5; or groups-1 to groups-5.", show_default=False)
+    ],
     full: Annotated[bool, typer.Option("--full", help="The published settings instead of a reduced grid.")] = False,
+    data: Annotated[Path | None, typer.Option(help="CSV file with records for recon-2 and recon-3.")] = None,
+    column: Annotated[str | None, typer.Option(help="Its column.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path("."),
     force: Force = False,
     dtype: Precision = Dtype.float64,
 ) -> None:
-    """Draw a figure: figure-N.png, and its numbers in figure-N.nc. Simulations run in float32."""
+    """Redraw a figure of a paper: figure-NAME.png, its numbers in figure-NAME.nc. Long simulations run in float32."""
+    name = int(name) if name.isdecimal() else name
     picture, numbers = (out / f"figure-{name}.{kind}" for kind in ("png", "nc"))
     for path in (picture, numbers):
         check_output(path, force=force)
@@ -27,14 +41,14 @@ def figure(
 
     from perfjax import figures
 
-    data = figures.numbers(int(name) if name.isdecimal() else name, full=full, progress=True)
-    data = data.assign_attrs(dtype=dtype.value, perfjax_version=pj.__version__, jax_version=jax.__version__)
-    print(f"Figure {name}: {data.attrs['title']}.")
-    for line in figures.summary(data):
+    found = figures.numbers(name, full=full, progress=True, records=records_of(data, column))
+    found = found.assign_attrs(dtype=dtype.value, perfjax_version=pj.__version__, jax_version=jax.__version__)
+    print(f"Figure {name}: {found.attrs['title']}.")
+    for line in figures.summary(found):
         print(line)
-    print(f"{'Published settings' if full else 'Reduced grid'}, {data.attrs['seconds']:.0f} s.")
+    print(f"{'Published settings' if full else 'Reduced grid'}, {found.attrs['seconds']:.0f} s.")
     with pj.files.replacing(numbers) as temporary:
-        save_netcdf(data, temporary)
+        save_netcdf(found, temporary)
     with pj.files.replacing(picture) as temporary:
-        figures.draw(data).savefig(temporary, dpi=120)
+        figures.draw(found).savefig(temporary, dpi=120)
     print(f"Saved to {picture} and {numbers}.")

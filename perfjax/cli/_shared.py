@@ -28,6 +28,7 @@ __all__ = [
     "interruptible",
     "library",
     "plots",
+    "records_of",
     "save_netcdf",
     "without_display",
 ]
@@ -70,6 +71,17 @@ def chosen_scenario(pj, path: Path | None, preset: str | None, **leaves: float |
     scenario = pj.load_scenario(path) if path is not None else pj.preset(DEFAULT_PRESET if preset is None else preset)
     given = {name: value for name, value in leaves.items() if value is not None}
     return scenario.replace(**given) if given else scenario
+
+
+def records_of(path: Path | None, column: str | None):
+    """Records in [-1, 1] from a column of a CSV file, or None if no file is given."""
+    if (path is None) != (column is None):
+        raise ValueError("Give --data and --column together.")
+    if path is None:
+        return None
+    from perfjax.reconstruction import records
+
+    return records.scaled(records.read_column(path, column))
 
 
 def check_output(path: Path | None, *, force: bool) -> None:

@@ -172,10 +172,10 @@ def _regrets(pj, optimum) -> dict[str, dict[str, float]]:
     """Relative regret of the best noise if a leaf is 20 % below or above what was assumed."""
     leaves = optimum.scenario.leaves()
     regrets = {}
-    for name in ("leave", "recruit", "threshold"):
+    for name in ("leave", "recruit", "threshold", "tolerance"):
         if name not in leaves:
             continue
-        limit = float("inf") if name == "threshold" else 1.0
+        limit = 1.0 if name in ("leave", "recruit") else float("inf")
         truths = {sign: min(float(leaves[name]) * factor, limit) for sign, factor in (("-20 %", 0.8), ("+20 %", 1.2))}
         regrets[name] = {
             sign: float(pj.regret(optimum, optimum.scenario.replace(**{name: truth}))) for sign, truth in truths.items()

@@ -16,6 +16,7 @@ class Figure(NamedTuple):
         summary: what such a dataset says, in lines.
         reduced: the recipe's arguments for a look in less than a minute.
         full: the recipe's arguments for the published settings.
+        takes_records: whether the recipe has an argument `records`, numbers in [-1, 1].
     """
 
     title: str
@@ -24,3 +25,4 @@ class Figure(NamedTuple):
     summary: Callable
     reduced: Mapping[str, Any]
     full: Mapping[str, Any]
+    takes_records: bool = False

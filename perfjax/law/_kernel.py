@@ -8,27 +8,29 @@ from jaxtyping import Array, Float
 from perfjax._linear import product
 from perfjax.law._nodes import SMALL, Grid, on_nodes
 from perfjax.law._normal import density_and_tail
-from perfjax.leakage import GivenNoise, given_noise, shared_dimensions, shared_weights
+from perfjax.leakage import GivenNoise, given_noise, shared_weights
 from perfjax.scenario import Scenario
 
-__all__ = ["kernel"]
+__all__ = ["kernel", "sources"]
 
 ROWS = 16  # computed at a time: a bound on memory, for each needs a table of its own
 
 
 def kernel(
-    scenario: Scenario, noise: Float[Array, ""], grid: Grid, start: Float[Array, ""]
+    scenario: Scenario, noise: Float[Array, "*sources"], grid: Grid, start: Float[Array, ""]
 ) -> tuple[Float[Array, "nodes nodes"], Float[Array, " nodes"]]:
     """Rows of the next population's distribution on the nodes: from every node, and from `start` users.
 
-    Few users: exact leavers and recruits, the leaked count being the rounded normal of its exact mean and variance
-    (enumerated for one and two users; an exact binomial for randomized response). Many: a mixture over the shared noise
-    of normals with the exact mean and variance.
+    `noise` is one value, or one for each of the `sources`.
+
+    Few users: exact leavers and recruits; the leaked count an exact binomial where users are leaked independently, else
+    the rounded normal of its exact mean and variance (enumerated for one and two users). Many: a mixture over the
+    shared noise of normals with the exact mean and variance.
     """
     nodes, exact = grid.nodes, grid.exact
-    few = jnp.arange(exact, dtype=nodes.dtype)
-    many = jnp.append(nodes[exact:], start)
-    law, weight = _given_shared(scenario, noise, jnp.concatenate([few, many]))
+    populations = sources(grid, start)
+    few, many = populations[:exact], populations[exact:]
+    law, weight = _given_shared(scenario, jnp.broadcast_to(noise, populations.shape), populations)
     few_rows = _exact_rows(scenario, few, jax.tree.map(lambda x: x[:exact], law), weight[:exact], nodes)
     if grid.every_other is None:  # all whole numbers, computed user by user
         return few_rows, product(on_nodes(nodes, start), few_rows)
@@ -37,15 +39,21 @@ def kernel(
     return jnp.concatenate([few_rows, many_rows[:-1]]), from_start
 
 
+def sources(grid: Grid, start: Float[Array, ""]) -> Float[Array, " sources"]:
+    """The populations that the rows of a kernel belong to: 0, 1, 2, ... user by user, the larger nodes, and `start`."""
+    few = jnp.arange(grid.exact, dtype=grid.nodes.dtype)
+    return jnp.concatenate([few, grid.nodes[grid.exact :], start[None]])
+
+
 def _given_shared(scenario, noise, populations) -> tuple[GivenNoise, Float[Array, "n shared"]]:
     """`GivenNoise` for every population and every node of the shared noise, and the nodes' weights."""
 
-    def one(n):
-        node, weight = shared_weights(scenario.mechanism, scenario.leakage, n, noise)
-        law = jax.vmap(lambda shared: given_noise(scenario.mechanism, scenario.leakage, n, noise, shared))(node)
+    def one(n, x):
+        node, weight = shared_weights(scenario.mechanism, scenario.leakage, n, x)
+        law = jax.vmap(lambda shared: given_noise(scenario.mechanism, scenario.leakage, n, x, shared))(node)
         return law, weight
 
-    return jax.vmap(one)(populations)
+    return jax.vmap(one)(populations, noise)
 
 
 def _normal_rows(scenario, populations, law, weight, nodes) -> Float[Array, "n nodes"]:
@@ -97,7 +105,7 @@ def _exact_rows(scenario, populations, law, weight, nodes) -> Float[Array, "exac
     count = populations.size
     states = 2 * count - 1  # next populations 0 .. 2 (count - 1)
     leaked, spared = _user_generating_functions(scenario.participation, states)
-    chances = _leaked_counts(scenario.mechanism, populations, law, weight)
+    chances = _leaked_counts(scenario.leakage, populations, law, weight)
     leaked_powers, spared_powers = _powers(leaked, count), _powers(spared, count)
     index = jnp.arange(count)
 
@@ -131,10 +139,10 @@ def _powers(base, count):
     return jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
 
 
-def _leaked_counts(mechanism, populations, law, weight) -> Float[Array, "n k"]:
+def _leaked_counts(leakage, populations, law, weight) -> Float[Array, "n k"]:
     """P(K = k) for k = 0 .. n leaked among n users, over the shared noise."""
     k = jnp.arange(populations.size, dtype=populations.dtype)
-    count = _binomial if shared_dimensions(mechanism) == 0 else _rounded_normal
+    count = _binomial if leakage.independent else _rounded_normal
 
     def one(n, given):
         return jnp.where(k <= n, count(n, given, k), 0)
@@ -147,7 +155,8 @@ def _binomial(n, given, k):
     rest = jnp.maximum(n - k, 0)
     gammaln, xlogy = jax.scipy.special.gammaln, jax.scipy.special.xlogy
     ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(rest + 1)
-    return jnp.exp(ways + xlogy(k, given.leaked) + xlogy(rest, given.kept))
+    leaked, kept = (jnp.maximum(p, jnp.finfo(n.dtype).tiny) for p in (given.leaked, given.kept))  # or log has no slope
+    return jnp.exp(ways + xlogy(k, leaked) + xlogy(rest, kept))
 
 
 def _rounded_normal(n, given, k):

@@ -10,12 +10,12 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax._linear import product
-from perfjax.law._kernel import kernel
+from perfjax.law._kernel import kernel, sources
 from perfjax.law._nodes import WHOLE, grid, on_every_other, on_nodes
 from perfjax.leakage import check_count_level
-from perfjax.scenario import Scenario, as_single
+from perfjax.scenario import Noise, Scenario, as_single
 
-__all__ = ["PopulationLaw", "check_law", "law_of", "population_law"]
+__all__ = ["PopulationLaw", "check_law", "law_of", "population_law", "whole_cap"]
 
 SIZES = (160, 320, 640, 1280, 2560)  # log-spaced nodes
 DEFAULT_SIZE = 320
@@ -104,9 +104,7 @@ class PopulationLaw(eqx.Module):
         )
 
 
-def population_law(
-    scenario: Scenario, *, noise: Numbers | None = None, rtol: float | int | None = None
-) -> PopulationLaw:
+def population_law(scenario: Scenario, *, noise: Noise | None = None, rtol: float | int | None = None) -> PopulationLaw:
     """The distribution of the population at every release: a Markov chain on nodes, no sampling.
 
     The population is a one-dimensional chain, so its law is T vector-matrix products. Rows of the kernel mix over the
@@ -116,7 +114,7 @@ def population_law(
     Args:
         scenario: the scenario; a Gaussian mean needs a scalar covariance and clipping that never binds. Cap at most
             1e18.
-        noise: x, instead of the scenario's own: one value, or one per release.
+        noise: x, instead of the scenario's own: one value, one per release, or a policy.
         rtol: wanted relative error of the summed expected error, above 0: nodes are doubled until it is estimated to be
             met. By default 320 log-spaced nodes, about 0.5 %, which is the only choice for a traced scenario.
 
@@ -138,13 +136,13 @@ def population_law(
     check_law(as_single(scenario))
     scenario = scenario.replace_noise(noise)
     if rtol is None:
-        return _population_law(scenario, DEFAULT_SIZE, _whole_cap(scenario))
+        return _population_law(scenario, DEFAULT_SIZE, whole_cap(scenario))
     if not isinstance(rtol, int | float | np.number) or not rtol > 0:
         raise _check.fail("rtol", "be above 0", _check.quoted(rtol))
     if not _check.is_known(*jax.tree.leaves(scenario)):
         raise _check.fail("rtol", "be None for a traced scenario", rtol)
     for size in SIZES:
-        law = _population_law(scenario, size, _whole_cap(scenario))
+        law = _population_law(scenario, size, whole_cap(scenario))
         if float(law.relative_error) <= rtol:
             return law
     reached = float(law.relative_error)
@@ -159,7 +157,7 @@ def check_law(scenario: Scenario) -> None:
         raise _check.fail("cap", f"be at most {LARGEST_CAP:g} for the law of the population", cap)
 
 
-def _whole_cap(scenario) -> int | None:
+def whole_cap(scenario: Scenario) -> int | None:
     """The cap, if it is known and small enough for a node at every whole number."""
     cap = scenario.participation.cap
     if not _check.is_known(cap) or cap.ndim or float(cap) > WHOLE:
@@ -206,13 +204,13 @@ def _propagated(scenario, nodes) -> tuple[Float[Array, "releases 2 nodes"], ...]
     Once on the nodes and, unless they are all whole numbers, once more on every other one, by rows of the same kernel.
     """
     who, x = scenario.participation, nodes.nodes
-    noise = jnp.broadcast_to(scenario.mechanism.noise, (scenario.rounds + 1,))
+    noise = scenario.noises()
     start = who.bounded(scenario.population)
     every = nodes.every_other
     grids = (x,) if every is None else (x, x[every])
 
-    def kernels(x_t):
-        matrix, row = kernel(scenario, x_t, nodes, start)
+    def kernels(t, x_t):
+        matrix, row = kernel(scenario, scenario.noise_of(sources(nodes, start), t, x_t), nodes, start)
         if every is None:
             return ((matrix, row),)
         return (matrix, row), (on_every_other(x, matrix[every]), on_every_other(x, row))
@@ -221,27 +219,36 @@ def _propagated(scenario, nodes) -> tuple[Float[Array, "releases 2 nodes"], ...]
         every_run, survivors = product(state, rows)
         return jnp.stack([every_run, jnp.where(x <= who.collapse_population, 0, survivors)])
 
-    def step(states, x_t):
-        now = kernels(x_t) if scenario.mechanism.noise.ndim else constant
+    def step(states, at):
+        now = kernels(*at) if scenario.varies else constant
         following = (moved(state, rows, x) for state, (rows, _), x in zip(states, now, grids, strict=True))
         return tuple(following), states
 
-    constant = kernels(noise[0])
+    constant = kernels(0, noise[0])
     alive = jnp.where(start <= who.collapse_population, 0, 1)
     at_start = jnp.stack([jnp.ones_like(start), alive])[:, None]
     first = tuple(moved(at_start, row[None], x) for (_, row), x in zip(constant, grids, strict=True))
-    return jax.lax.scan(step, first, noise[1:])[1]
+    return jax.lax.scan(step, first, (jnp.arange(1, noise.size), noise[1:]))[1]
+
+
+def _errors(scenario, x) -> Float[Array, "releases nodes"]:
+    """The error of releases 1..T at the nodes; of one release if all are alike."""
+
+    def at(t, x_t):
+        return jax.vmap(lambda n: scenario.error(n, scenario.noise_of(n, t, x_t)))(x)
+
+    last = scenario.rounds + 1 if scenario.varies else 2
+    return jax.vmap(at)(jnp.arange(1, last), scenario.noises()[1:last])
 
 
 def _moments(scenario, x, states) -> dict[str, Array]:
     """What `PopulationLaw` reports, release 0 included: there the population is the one that is given."""
-    mechanism, who = scenario.mechanism, scenario.participation
-    noise = jnp.atleast_1d(mechanism.noise)
+    who = scenario.participation
     start = who.bounded(scenario.population)
-    at_once = mechanism.error(start, noise[0])
+    at_once = scenario.error(start, scenario.noise_of(start, 0, scenario.noises()[0]))
     alive_start = jnp.where(start <= who.collapse_population, 0, 1).astype(x.dtype)
     alive = jnp.append(alive_start, jnp.sum(states[:, 1], axis=-1))
-    error = jax.vmap(lambda x_t: jax.vmap(lambda n: mechanism.error(n, x_t))(x))(noise[-scenario.rounds :])
+    error = _errors(scenario, x)
     expected, surviving = jnp.moveaxis(jnp.sum(jnp.where(states > 0, states * error[:, None], 0), axis=-1), 1, 0)
     mean = jnp.append(start, product(states[:, 0], x))
     return {

@@ -18,6 +18,7 @@ from perfjax.leakage._pairs import Split as Split
 from perfjax.leakage._pairs import check_pair as check_pair
 from perfjax.leakage._pairs import leak_probability as leak_probability
 from perfjax.leakage._pairs import split as split
+from perfjax.leakage._reconstructed import ReconstructedWithin as ReconstructedWithin
 from perfjax.leakage._true_bit import TrueBitKept as TrueBitKept
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "GivenNoise",
     "LikelihoodRatioAbove",
     "PairTable",
+    "ReconstructedWithin",
     "Split",
     "TrueBitKept",
     "check_count_level",

@@ -1,9 +1,9 @@
 """How many users a release leaks, given what they share: the size of the noise that was added.
 
 All users of a release of a mean see the same noise vector eta, so their leaks are correlated through ||eta||. Given it,
-each is leaked with one probability p(||eta||), and the leaked count fluctuates *less* than a binomial, because the
-records' residuals from their mean sum to zero. Randomized response shares nothing; of a released count all users see
-the same number, and all are leaked or none.
+each is leaked with one probability p(||eta||). By the likelihood ratio the leaked count then fluctuates *less* than a
+binomial, because the records' residuals from their mean sum to zero; by reconstruction it is a binomial. Randomized
+response shares nothing; of a released count all users see the same number, and all are leaked or none.
 """
 
 import functools
@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from perfjax._linear import product
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove, across
 from perfjax.leakage._pairs import AbstractLeakage, PairTable, guarded, split
+from perfjax.leakage._reconstructed import ReconstructedWithin, bounded_ratio
 from perfjax.leakage._true_bit import TrueBitKept
 from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse, ShiftedLogCount
 
@@ -53,11 +54,10 @@ def given_noise(
 ) -> GivenNoise:
     """The law of the leaked count given `shared` ~ chi2 with `shared_dimensions` degrees of freedom.
 
-    Of a released count, `shared` is 1 if it leaks everybody and 0 if nobody.
-
-    Without noise, and for a single user, everybody is leaked.
+    A release of several copies of a mean shares the average of their noise. Of a released count, `shared` is 1 if it
+    leaks everybody and 0 if nobody.
     """
-    exposed, population, noise = guarded(mechanism, population, noise)
+    exposed, population, noise = guarded(mechanism, leakage, population, noise)
     law = _LAWS.function(mechanism, leakage)(mechanism, leakage, population, noise, shared)
     certain = GivenNoise(leaked=1.0, kept=0.0, spread=0.0, both=1.0)
     return GivenNoise(*(jnp.where(exposed, limit, value) for limit, value in zip(certain, law, strict=True)))
@@ -137,6 +137,27 @@ def _gaussian_mean(mechanism, leakage, population, noise, shared) -> GivenNoise:
     leaked = 1 - kept
     both = jnp.clip(1 - 2 * kept + jnp.maximum(worse, 0), 0, 1)
     return GivenNoise(leaked, kept, jnp.maximum(leaked * kept - pull**2, 0), both)
+
+
+@_LAWS.enter(GaussianMean, ReconstructedWithin)
+def _reconstruction(mechanism, leakage, population, noise, shared) -> GivenNoise:
+    """Given the means of all users, an attacker's error is normal about a vector of known length.
+
+    In units of what the means without the user add: leaked <=> (h + a)^2 + b <= c, with a ~ N(0, 1), b ~ chi2_{d-1}
+    and h the length of the shared part. A single user has no such means: there what is shared is averaged out, which
+    for one user is the same law.
+    """
+    own, common = (of(population, noise) for of in (leakage.noise_without_user, leakage.noise_with_user))
+    told, alone = own < jnp.inf, own == 0
+    unit = jnp.where(told & ~alone, own, common)
+    shift = jnp.where(alone, 0, bounded_ratio(common * jnp.sqrt(shared), unit))
+    limit = bounded_ratio(leakage.tolerance, unit) ** 2
+    rest, weight = across(limit, mechanism.dim)
+    inside = rest < limit
+    root = jnp.where(inside, jnp.sqrt(jnp.where(inside, limit - rest, 1)), 0)
+    leaked = jnp.clip(product(weight, _below(root - shift) - _below(-root - shift)), 0, 1)
+    leaked = jnp.where(told, leaked, 0)
+    return GivenNoise(leaked, 1 - leaked, leaked * (1 - leaked), leaked * leaked)
 
 
 def _below(x):

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jax.scipy.special import ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from perfjax import _check, count_privacy, theorems
 from perfjax._check import Numbers
@@ -46,6 +47,8 @@ class LikelihoodRatioAbove(AbstractLeakage):
         is what its simulations do and its text does not say.
     """
 
+    independent: ClassVar[bool] = False  # the records' residuals from their mean sum to zero
+
     threshold: Float[Array, "..."]
     outside: str = eqx.field(static=True)
 
@@ -54,6 +57,16 @@ class LikelihoodRatioAbove(AbstractLeakage):
             _check.as_float(threshold, "threshold"), "threshold", 0, open_low=True, open_high=True
         )
         self.outside = _check.as_choice(outside, "outside", ("shared", "recomputed"))
+
+    @property
+    def copies(self) -> int:
+        return 1
+
+    def released_noise(self, noise: Float[Array, "..."]) -> Float[Array, "..."]:
+        return noise
+
+    def exposes(self, population: Float[Array, ""], noise_free: Bool[Array, ""]) -> Bool[Array, ""]:
+        return noise_free | (population <= 1)
 
 
 @SPLITS.enter(GaussianMean, LikelihoodRatioAbove)

@@ -1,5 +1,6 @@
 """Tables of (mechanism, leakage rule) pairs, and the leak probability of a pair."""
 
+import abc
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,7 +16,26 @@ __all__ = ["SPLITS", "AbstractLeakage", "PairTable", "Split", "check_pair", "gua
 
 
 class AbstractLeakage(eqx.Module):
-    """What it means to be leaked."""
+    """What it means to be leaked.
+
+    Attributes:
+        independent: whether users are leaked independently of each other, given the noise that they share.
+    """
+
+    independent: eqx.AbstractClassVar[bool]
+
+    @property
+    @abc.abstractmethod
+    def copies(self) -> Float[Array, "..."] | int:
+        """How many noisy copies of the statistic a round releases: users share the average of their noise."""
+
+    @abc.abstractmethod
+    def released_noise(self, noise: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The noise of each copy where the mechanism's would be `noise` for a single one."""
+
+    @abc.abstractmethod
+    def exposes(self, population: Float[Array, ""], noise_free: Bool[Array, ""]) -> Bool[Array, ""]:
+        """Whether everybody is leaked for sure: a limit that the functions of the pairs need not know."""
 
 
 class Split(NamedTuple):
@@ -75,26 +95,28 @@ def split(
 ) -> Split:
     """P(leaked) and P(not leaked) for one release to `population` users with noise `noise`.
 
-    Without noise, and for a single user, everybody is leaked; the functions of the pairs need not know these limits.
+    Where everybody is leaked for sure, the functions of the pairs need not know it.
     """
-    exposed, population, noise = guarded(mechanism, population, noise)
+    exposed, population, noise = guarded(mechanism, leakage, population, noise)
     leaked, kept = SPLITS.function(mechanism, leakage)(mechanism, leakage, population, noise)
     # Quadrature weights sum to 1 up to rounding only.
     return Split(*(jnp.clip(jnp.where(exposed, sure, p), 0, 1) for sure, p in ((1, leaked), (0, kept))))
 
 
 def guarded(
-    mechanism: AbstractMechanism, population: Float[Array, ""], noise: Float[Array, ""]
+    mechanism: AbstractMechanism,
+    leakage: AbstractLeakage,
+    population: Float[Array, ""],
+    noise: Float[Array, ""],
 ) -> tuple[Bool[Array, ""], Float[Array, ""], Float[Array, ""]]:
     """Whether everybody is leaked for sure, and a population and a noise that are harmless where that is so.
 
     For a double `where`: a limit is evaluated at harmless values, so that neither it nor its derivative is NaN.
     """
-    exposed = noise == mechanism.no_privacy
-    noise = jnp.where(exposed, 1, noise)
-    if not mechanism.needs_crowd:
-        return exposed, population, noise
-    return exposed | (population <= 1), jnp.where(population > 1, population, 2), noise
+    noise_free = noise == mechanism.no_privacy
+    crowd = population if mechanism.needs_crowd else jnp.full_like(population, jnp.inf)
+    exposed = leakage.exposes(crowd, noise_free)
+    return exposed, jnp.where(exposed, 2, population), jnp.where(noise_free, 1, noise)
 
 
 def leak_probability(
@@ -112,8 +134,8 @@ def leak_probability(
         noise: the mechanism's noise, if not its own.
 
     Returns:
-        p in [0, 1]. 1 where there is no noise and, for a mean, where n <= 1: the likelihood ratio of a single user is
-        undefined.
+        p in [0, 1]. 1 where there is no noise (but for `ReconstructedWithin` of one statistic, which tells nobody from
+        the others) and, for `LikelihoodRatioAbove`, where n <= 1: the likelihood ratio of a single user is undefined.
 
     Raises:
         ValueError: if the pair is not supported, or an argument is out of its range.

@@ -9,13 +9,12 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float, Int, Key, UInt32
 
-from perfjax._check import Numbers
 from perfjax._chi_square import lower_quantile, upper_quantile
 from perfjax.binomial import binomial_from_bits, normal_quantile, uniform_from_bits
 from perfjax.leakage import check_count_level, given_noise, split
 from perfjax.mechanisms import GaussianMean, RandomizedResponse, ShiftedLogCount
 from perfjax.montecarlo._inputs import as_key, as_trials
-from perfjax.scenario import Scenario, as_single
+from perfjax.scenario import Noise, Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = ["runs", "simulate_counts"]
@@ -25,13 +24,13 @@ WORDS = 6  # random 32-bit words of a release
 
 
 def simulate_counts(
-    scenario: Scenario, *, key: Array, trials: int, noise: Numbers | None = None, first_trial: int = 0
+    scenario: Scenario, *, key: Array, trials: int, noise: Noise | None = None, first_trial: int = 0
 ) -> Trajectory:
     """Simulate runs by counting users instead of following them.
 
-    A release of n users draws what they share (the size of the noise), then the leaked count K given that: a rounded
-    normal of exact mean and variance, enumerated for one and two users, for randomized response an exact binomial, and
-    all or none for a count.
+    A release of n users draws what they share (the size of the noise), then the leaked count K given that: an exact
+    binomial where users are then leaked independently (`TrueBitKept`, `ReconstructedWithin`), all or none for a count,
+    else a rounded normal of exact mean and variance, enumerated for one and two users.
     Leavers are Bin(K, q), recruits Bin(n - K, r) (everyone: Bin(n, r)), each one quantile of a uniform number.
 
     Each draw depends on (key, trial, release) alone: the number of trials or rounds changes no other draw.
@@ -40,7 +39,7 @@ def simulate_counts(
         scenario: the scenario; a Gaussian mean needs a scalar covariance and clipping that never binds.
         key: a typed key.
         trials: runs, at least 1.
-        noise: x, instead of the scenario's own: one value, or one per release.
+        noise: x, instead of the scenario's own: one value, one per release, or a policy.
         first_trial: number of the first run, for a simulation in parts: runs first_trial, first_trial + 1, ... are
             those that a simulation of all would give.
 
@@ -93,18 +92,17 @@ def _run(scenario, key):
     release = _RELEASES[type(mechanism)]
 
     def step(n, inputs):
-        t, x = inputs
+        t, x = inputs[0], scenario.noise_of(n, *inputs)
         words = jax.random.bits(jax.random.fold_in(key, t), (WORDS,), "uint32")
         leaked, error = release(scenario, n, x, words[:4])
         left = binomial_from_bits(words[4], leaked, who.leave)
         recruiters = n - leaked if who.recruiters == "spared" else n
         joined = binomial_from_bits(words[5], recruiters, who.recruit)
         share = leaked / jnp.maximum(n, 1)
-        return who.bounded(n - left + joined), (n, share, error, mechanism.error(n, x))
+        return who.bounded(n - left + joined), (n, share, error, scenario.error(n, x))
 
-    noise = jnp.broadcast_to(mechanism.noise, (scenario.rounds + 1,))
     start = who.bounded(_rounded(scenario.population))
-    _, (n, share, error, expected) = jax.lax.scan(step, start, (jnp.arange(scenario.rounds + 1), noise))
+    _, (n, share, error, expected) = jax.lax.scan(step, start, (jnp.arange(scenario.rounds + 1), scenario.noises()))
     return {"population": n, "leak_probability": share, "error": error, "expected_error": expected}
 
 
@@ -115,10 +113,14 @@ def _mean(scenario, n, x, words: UInt32[Array, " 4"]):
         _chi_square(word, k, n.dtype) for word, k in zip(words[:2], (mechanism.dim, mechanism.dim - 1), strict=True)
     )
     law = given_noise(mechanism, scenario.leakage, n, x, along)
-    # The records' mean is independent of their residuals, and so of the leaks, given the noise.
-    v = mechanism.covariance
-    distance = (x * jnp.sqrt(along) + jnp.sqrt(v) * _normal(words[2], n.dtype)) ** 2 + v * across
+    # The records' mean is independent of their residuals, and so of the leaks, given the noise that users share: the
+    # average over the copies, about which the one that is published varies too.
+    v, copies, noise = mechanism.covariance, scenario.leakage.copies, scenario.leakage.released_noise(x)
+    rest = v + noise**2 * (1 - 1 / copies)
+    distance = (noise * jnp.sqrt(along / copies) + jnp.sqrt(rest) * _normal(words[2], n.dtype)) ** 2 + rest * across
     error = jnp.where(n > 0, distance / (v * jnp.where(n > 0, n, 1)), jnp.inf)
+    if scenario.leakage.independent:
+        return binomial_from_bits(words[3], n, law.leaked, q=law.kept), error
     return _leaked_count(n, law, words[3]), error
 
 

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from perfjax import _check
-from perfjax._check import Numbers
-from perfjax.leakage import LikelihoodRatioAbove, PairTable, TrueBitKept
+from perfjax.leakage import LikelihoodRatioAbove, PairTable, ReconstructedWithin, TrueBitKept
 from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.montecarlo._inputs import as_key, as_trials, without_gradient
 from perfjax.montecarlo._normals import normals
-from perfjax.scenario import Scenario, as_single
+from perfjax.scenario import Noise, Scenario, as_single
 from perfjax.trajectory import Trajectory
 
 __all__ = ["simulate_users"]
@@ -28,7 +27,7 @@ KEPT_NUMBERS = 2**18  # numbers of a release that are kept; those beyond are dra
 
 
 def simulate_users(
-    scenario: Scenario, *, key: Key[Array, ""], trials: int, noise: Numbers | None = None, first_trial: int = 0
+    scenario: Scenario, *, key: Key[Array, ""], trials: int, noise: Noise | None = None, first_trial: int = 0
 ) -> Trajectory:
     r"""Simulate every user of every release.
 
@@ -39,7 +38,8 @@ def simulate_users(
 
         Lambda(z) = log p(o | z_bar, gamma^2 / n) - log p(o | z_bar - (z - z_bar) / (n - 1), gamma^2 / n or / (n - 1))
 
-    from the actual o and z_bar, and z is leaked when Lambda(z) > tau.
+    from the actual o and z_bar, and z is leaked when Lambda(z) > tau. By reconstruction, z is leaked when the estimate
+    from the actual means with and without it is within the tolerance of z.
 
     Users are drawn in blocks of at most 4096: time follows the population of the moment, in such steps, and memory is
     bounded whatever the cap. Trials run one after another, and under `vmap` so do scenarios. Trial k, release t and
@@ -51,7 +51,7 @@ def simulate_users(
             rounded up, the cap down. Cap below 2^31.
         key: a typed key. Scenarios given the same key share their draws.
         trials: independent runs, at least 1.
-        noise: x, instead of the scenario's own: one value, or one per release.
+        noise: x, instead of the scenario's own: one value, one per release, or a policy.
         first_trial: number of the first run, for a simulation in parts: runs first_trial, first_trial + 1, ... are
             those that a simulation of all would give.
 
@@ -103,23 +103,21 @@ def _simulate(scenario, key, trials, first_trial):
 
 
 def _trial(scenario, key):
-    mechanism = scenario.mechanism
     floor, cap = _whole(jnp.ceil(scenario.participation.floor)), _whole(scenario.participation.cap)
 
     def release(users: Int[Array, ""], at: tuple[Int[Array, ""], Float[Array, ""]]):
-        t, noise = at
+        n = users.astype(scenario.population.dtype)
+        t, noise = at[0], scenario.noise_of(n, *at)
         tally, error = _release(scenario, users, noise, jax.random.fold_in(key, t))
         stayed = users - tally.left
         # cap - stayed first: their sum may exceed what an int32 holds.
         following = jnp.maximum(stayed + jnp.minimum(tally.recruited, cap - stayed), floor)
-        n = users.astype(noise.dtype)
         share = tally.leaked.astype(noise.dtype) / jnp.maximum(n, 1)
-        return following, (n, share, error, mechanism.error(n, noise))
+        return following, (n, share, error, scenario.error(n, noise))
 
     releases = jnp.arange(scenario.rounds + 1, dtype=jnp.int32)
-    noise = jnp.broadcast_to(mechanism.noise, releases.shape)
     start = jnp.maximum(jnp.minimum(_whole(jnp.round(scenario.population)), cap), floor)
-    return jax.lax.scan(release, start, (releases, noise))[1]
+    return jax.lax.scan(release, start, (releases, scenario.noises()))[1]
 
 
 def _whole(value):
@@ -198,23 +196,55 @@ Each test stands with the first block that it is for, and the one after the last
 @_RELEASES.enter(GaussianMean, LikelihoodRatioAbove)
 def _noisy_mean(mechanism, leakage, users, noise, size, keys) -> Release:
     n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim
-    root = jnp.linalg.cholesky(mechanism.covariance) if mechanism.covariance.ndim == 2 else mechanism.covariance**0.5
-
-    def draw(block):
-        return _records(mechanism, root, jax.random.fold_in(keys.records, block), size)
-
-    total, store = _sum_of_blocks(draw, users, (dim, size), noise.dtype)
-    mean = total / n
+    draw, root, mean, store = _drawn_records(mechanism, users, n, size, keys)
     direction = jax.random.normal(keys.once, (dim,), noise.dtype) / jnp.sqrt(n)
-    miss = mean + noise * direction
-    white = jax.scipy.linalg.solve_triangular(root, miss, lower=True) if root.ndim == 2 else miss / root
-    error = jnp.where(users > 0, jnp.sum(white**2), jnp.inf)
+    error = _squared_error(users, mean + noise * direction, root)
     # Two loops, not one with a condition in it: that would copy all that is stored for every block.
     blocks = _blocks(users, size)
     stored = jnp.minimum(blocks, store.shape[0] - 1)
     sources = ((jnp.int32(0), stored, lambda block: store[block]), (stored, blocks, draw))
     tests = [(a, b, _membership_test(leakage, n, noise, direction, mean, records)) for a, b, records in sources]
     return error, tests
+
+
+@_RELEASES.enter(GaussianMean, ReconstructedWithin)
+def _noisy_means(mechanism, leakage, users, noise, size, keys) -> Release:
+    """The error is that of the first of the means of all users; attackers take the average of these means."""
+    n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim
+    _, root, mean, _ = _drawn_records(mechanism, users, n, size, keys)
+    of_average, about_average = jax.random.normal(keys.once, (2, dim), noise.dtype)
+    copies = leakage.copies
+    spread = leakage.released_noise(noise) / jnp.sqrt(n)
+    published = spread * (of_average / jnp.sqrt(copies) + about_average * jnp.sqrt(1 - 1 / copies))
+    shared = leakage.noise_with_user(n, noise) * of_average
+    own = leakage.noise_without_user(n, noise)
+
+    def leaked(block):
+        # n (average with z) - (n - 1) (average without z) - z, where all records have cancelled: computed, they would
+        # leave their rounding times n.
+        standard = normals(jax.random.fold_in(keys.responses, block), (dim, size), noise.dtype)
+        miss = shared[:, None] - jnp.where(own < jnp.inf, own, 0) * standard
+        return (own < jnp.inf) & (jnp.sum(miss**2, axis=0) <= leakage.tolerance**2)
+
+    return _squared_error(users, mean + published, root), [(jnp.int32(0), _blocks(users, size), leaked)]
+
+
+def _drawn_records(mechanism, users, n, size, keys):
+    """How a block of records is drawn, a root of their covariance, the mean of all, and the first blocks of them."""
+    dtype = n.dtype
+    root = jnp.linalg.cholesky(mechanism.covariance) if mechanism.covariance.ndim == 2 else mechanism.covariance**0.5
+
+    def draw(block):
+        return _records(mechanism, root, jax.random.fold_in(keys.records, block), size)
+
+    total, store = _sum_of_blocks(draw, users, (mechanism.dim, size), dtype)
+    return draw, root, total / n, store
+
+
+def _squared_error(users, miss, root):
+    """The squared Mahalanobis length of what a release missed the true mean by."""
+    white = jax.scipy.linalg.solve_triangular(root, miss, lower=True) if root.ndim == 2 else miss / root
+    return jnp.where(users > 0, jnp.sum(white**2), jnp.inf)
 
 
 def _records(mechanism, root, key, size) -> Float[Array, "dim block"]:

@@ -10,12 +10,13 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from perfjax import _check, theorems
+from perfjax.leakage import LikelihoodRatioAbove
 from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
 from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._optimum import Optimum, Status
 
-__all__ = ["tune"]
+__all__ = ["as_log_bounds", "tune"]
 
 SCAN = 96  # points
 BASINS = 4
@@ -65,12 +66,11 @@ def tune(
     """
     as_single(scenario)
     objective = CumulativeError() if objective is None else _check.as_kind(objective, "objective", AbstractObjective)
-    if scenario.mechanism.noise.ndim:
-        first = scenario.mechanism.noise[..., 0]
-        scenario = scenario.with_noise(first)
+    if scenario.varies:
+        scenario = scenario.with_noise(jnp.atleast_1d(scenario.mechanism.noise)[0])
     objective.check(scenario, key)
     _check_constraint(constraint, scenario)
-    log_bounds = _log_bounds(bounds, scenario)
+    log_bounds = as_log_bounds(bounds, scenario)
     optimum = _tune(scenario, objective, constraint, log_bounds, key)
     bad = (Status.INFEASIBLE, Status.NOT_CONVERGED)
     if throw and _check.is_known(optimum.status) and int(optimum.status) in bad:
@@ -83,20 +83,25 @@ def _check_constraint(constraint, scenario):
         _check.as_choice(constraint, "constraint", ("growth", "theorem-2"))
     if constraint == "theorem-2" and not isinstance(scenario.mechanism, GaussianMean):
         raise ValueError('Argument `constraint` can be "theorem-2" for a GaussianMean only.')
+    if constraint == "theorem-2" and not isinstance(scenario.leakage, LikelihoodRatioAbove):
+        raise ValueError('Argument `constraint` can be "theorem-2" for LikelihoodRatioAbove only; "growth" is for all.')
 
 
-def _log_bounds(bounds, scenario):
+def as_log_bounds(
+    bounds: tuple[ArrayLike, ArrayLike] | None, scenario: Scenario, name: str = "bounds"
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The logarithms of two bounds, of the noise searched by default, in the scenario's dtype."""
     dtype = scenario.population.dtype
     bounds = scenario.mechanism.noise_bounds if bounds is None else bounds
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
-        raise _check.fail("bounds", "be two numbers, (least, greatest)", _check.quoted(bounds))
-    low, high = (_check.as_float(x, "bounds").astype(dtype) for x in bounds)
+        raise _check.fail(name, "be two numbers, (least, greatest)", _check.quoted(bounds))
+    low, high = (_check.as_float(x, name).astype(dtype) for x in bounds)
     if low.ndim or high.ndim:
-        raise _check.fail("bounds", "be two numbers, (least, greatest)", bounds)
+        raise _check.fail(name, "be two numbers, (least, greatest)", bounds)
     for x in (low, high):
-        _check.in_range(x, "bounds", 0, open_low=True, open_high=True)
+        _check.in_range(x, name, 0, open_low=True, open_high=True)
     if _check.is_known(low, high) and not np.less(low, high):
-        raise _check.fail("bounds", "have the lower end first", f"({low:g}, {high:g})")
+        raise _check.fail(name, "have the lower end first", f"({low:g}, {high:g})")
     return jnp.log(low), jnp.log(high)
 
 

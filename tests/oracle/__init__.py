@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["cases", "kinds"]
+__all__ = ["cases", "cases_of_item", "kinds"]
 
 
 def cases(file: str, kind: str) -> list[dict[str, Any]]:
@@ -19,6 +19,14 @@ def cases(file: str, kind: str) -> list[dict[str, Any]]:
 def kinds(file: str) -> set[str]:
     """The kinds of cases in `<file>.json`."""
     return {case["kind"] for case in _read(file)}
+
+
+def cases_of_item(file: str, item: int) -> list[dict[str, Any]]:
+    """The cases of one numbered item in `<file>.json`: dicts of id, item, what, inputs, value, rtol, atol and how."""
+    found = [case for case in _read(file) if case["item"] == item]
+    if not found:
+        raise KeyError(f"no cases of item {item} in {file}.json")
+    return found
 
 
 @functools.cache

@@ -1,0 +1,186 @@
+"""`perfjax schedule`: the best noise for every release, or a rule that reacts to how many users are left."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from perfjax.cli._shared import (
+    Dtype,
+    Force,
+    Json,
+    Leave,
+    Precision,
+    PresetName,
+    Recruit,
+    ScenarioFile,
+    Threshold,
+    check_output,
+    check_picture,
+    chosen_scenario,
+    library,
+    plots,
+)
+
+__all__ = ["schedule"]
+
+DELTA = 1e-6  # of the (epsilon, delta) budgets printed
+SHOWN = 11  # releases in the table
+
+
+class StructureName(StrEnum):
+    """What a schedule may look like."""
+
+    free = "free"
+    monotone = "monotone"
+    piecewise = "piecewise"
+    geometric = "geometric"
+
+
+class PolicyName(StrEnum):
+    """What a rule may look like."""
+
+    table = "table"
+    log_linear = "log-linear"
+
+
+class SolverName(StrEnum):
+    """What predicts the population."""
+
+    mean_field = "mean-field"
+    law = "law"
+
+
+def schedule(
+    scenario: ScenarioFile = None,
+    preset: PresetName = None,
+    leave: Leave = None,
+    recruit: Recruit = None,
+    threshold: Threshold = None,
+    structure: Annotated[StructureName, typer.Option(help="What the schedule may look like.")] = StructureName.free,
+    levels: Annotated[int | None, typer.Option(help="Blocks of a piecewise schedule.")] = None,
+    total_rho: Annotated[float | None, typer.Option(help="zCDP budget of all releases, local, met exactly.")] = None,
+    release_rho: Annotated[float | None, typer.Option(help="Greatest zCDP budget of a release, local.")] = None,
+    solver: Annotated[
+        SolverName, typer.Option(help="mean-field: seconds; law: with the risk of collapse, about a minute.")
+    ] = SolverName.mean_field,
+    policy: Annotated[
+        PolicyName | None, typer.Option(help="Also find the best rule that reacts to the population, under the law.")
+    ] = None,
+    as_json: Json = False,
+    plot: Annotated[Path | None, typer.Option(help="Also save a picture.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Also save the scenario with its schedule or policy (TOML).")
+    ] = None,
+    force: Force = False,
+    dtype: Precision = Dtype.float64,
+) -> None:
+    """Find the best noise for every release, and how much it beats the best constant noise."""
+    pj = library(dtype)
+    chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
+    check_output(save, force=force)
+    check_picture(plot, force=force)
+    if policy is not None and (total_rho is not None or release_rho is not None):
+        raise ValueError("A policy spends what the population makes it spend: --policy takes no privacy budget.")
+    objective = pj.CumulativeError(first_release=0, solver=solver.value)
+    options = {"levels": levels, "total_rho": total_rho, "release_rho": release_rho}
+    best = pj.tune_schedule(chosen, objective, structure=structure.value, **options)
+    rule = None
+    if policy is not None:
+        by_law = pj.CumulativeError(first_release=0, solver="law")
+        rule = pj.tune_policy(chosen, by_law, structure=policy.value, schedule=best)
+    report = _report(pj, best, rule)
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print_report(report)
+    if save is not None:
+        pj.save_scenario((best if rule is None else rule).scenario, save)
+        if not as_json:
+            print(f"Scenario with its {'schedule' if rule is None else 'policy'} saved to {save}.")
+    if plot is not None:
+        with pj.files.replacing(plot) as temporary:
+            (plots().plot_schedule(best) if rule is None else plots().plot_policy(rule)).savefig(temporary, dpi=150)
+        if not as_json:
+            print(f"Picture saved to {plot}.")
+
+
+def _report(pj, best, rule) -> dict[str, Any]:
+    scenario = best.scenario
+    report = {
+        "scenario": pj.files.to_toml(scenario),
+        "structure": best.structure,
+        "solver": best.objective.solver,
+        "status": pj.Status(int(best.status)).meaning,
+        "noise_name": scenario.mechanism.noise_name,
+        "value": float(best.value),
+        "value_constant": float(best.value_constant),
+        "ratio": float(best.ratio),
+        "gradient_norm": float(best.gradient_norm),
+        "at_bound": np.asarray(best.at_bound).tolist(),
+        "schedule": _path(pj, scenario),
+        "constant": _path(pj, scenario.replace_noise(best.constant)),
+    }
+    if rule is not None:
+        names = ("value", "value_schedule", "value_constant")
+        report["policy"] = {"rule": str(rule.policy)} | {name: float(getattr(rule, name)) for name in names}
+        report["policy"]["scenario"] = pj.files.to_toml(rule.scenario)
+    return report
+
+
+def _path(pj, scenario) -> dict[str, Any]:
+    """Noise, population, error and budget of every release, on the expected path."""
+    path = pj.mean_field(scenario)
+    noise = scenario.noises()
+    local = scenario.mechanism.privacy(path.population, noise).local
+    fields = {"noise": noise, "population": path.population, "error": path.error, "rho": local.rho}
+    total = local.composed()
+    return {name: np.asarray(values).tolist() for name, values in fields.items()} | {
+        "total_rho": float(np.sum(local.rho)),
+        "total_epsilon": float(total.epsilon(DELTA)),
+    }
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    last = len(report["at_bound"]) - 1
+    title = f"Schedule ({report['structure']}, {report['solver']}): {report['status']}"
+    table = Table(title=title, title_justify="left")
+    constant, best = report["constant"], report["schedule"]
+    for heading in ("release", report["noise_name"], "local\nrho", "users", "error", "constant:\nusers", "\nerror"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for t in np.unique(np.linspace(0, last, SHOWN).round().astype(int)):
+        own = (f"{best[name][t]:.4g}" for name in ("noise", "rho", "population", "error"))
+        table.add_row(str(t), *own, f"{constant['population'][t]:.4g}", f"{constant['error'][t]:.4g}")
+    console = Console()
+    console.print(table)
+    for line in _closing(report, last):
+        console.print(line, highlight=False)
+
+
+def _closing(report: dict[str, Any], last: int) -> list[str]:
+    constant, best = report["constant"], report["schedule"]
+    lines = [
+        f"Summed error of releases 0 to {last}: {report['value']:.6g}, {1 - report['ratio']:.2%} lower than"
+        f" {report['value_constant']:.6g} at the best constant {report['noise_name']} {constant['noise'][0]:.6g}.",
+        f"Release {last} has no consequences: nothing is gained by keeping its users.",
+        f"Local budget of all releases: rho {best['total_rho']:.6g} (constant: {constant['total_rho']:.6g}), epsilon"
+        f" {best['total_epsilon']:.6g} (constant: {constant['total_epsilon']:.6g}) at delta = {DELTA:g}.",
+    ]
+    at_bound = sum(x != 0 for x in report["at_bound"])
+    lines.append(
+        f"{at_bound} of {last + 1} releases are at a search bound; gradient norm {report['gradient_norm']:.1e}."
+    )
+    if "policy" in report:
+        rule = report["policy"]
+        gain = 1 - rule["value"] / rule["value_schedule"]
+        lines += [
+            f"{rule['rule']}.",
+            f"Under the law of the population: constant {rule['value_constant']:.6g}, schedule"
+            f" {rule['value_schedule']:.6g}, policy {rule['value']:.6g}; to react gains {gain:.2%}.",
+        ]
+    return lines
