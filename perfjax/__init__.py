@@ -1,6 +1,7 @@
 """How much noise should a repeated release add, when leaking someone's data makes them leave?"""
 
 from perfjax import accounting as accounting
+from perfjax import count_privacy as count_privacy
 from perfjax import files as files
 from perfjax import leakage as leakage
 from perfjax import mechanisms as mechanisms
@@ -21,6 +22,7 @@ from perfjax.leakage import leak_probability as leak_probability
 from perfjax.meanfield import mean_field as mean_field
 from perfjax.mechanisms import GaussianMean as GaussianMean
 from perfjax.mechanisms import RandomizedResponse as RandomizedResponse
+from perfjax.mechanisms import ShiftedLogCount as ShiftedLogCount
 from perfjax.montecarlo import simulate_counts as simulate_counts
 from perfjax.montecarlo import simulate_users as simulate_users
 from perfjax.objectives import CumulativeBound as CumulativeBound
@@ -62,11 +64,13 @@ __all__ = [
     "Scenario",
     "Schedule",
     "Sensitivities",
+    "ShiftedLogCount",
     "Status",
     "TablePolicy",
     "Trajectory",
     "TrueBitKept",
     "accounting",
+    "count_privacy",
     "files",
     "leak_probability",
     "leakage",

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfjax import _check
 from perfjax.leakage import LikelihoodRatioAbove, ReconstructedWithin, TrueBitKept
-from perfjax.mechanisms import GaussianMean, RandomizedResponse
+from perfjax.mechanisms import GaussianMean, RandomizedResponse, ShiftedLogCount
 from perfjax.participation import Participation
 from perfjax.policies import LogLinearPolicy, TablePolicy
 from perfjax.scenario import PARTS, Scenario, arguments
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 TYPES = {
-    "mechanism": {kind.__name__: kind for kind in (GaussianMean, RandomizedResponse)},
+    "mechanism": {kind.__name__: kind for kind in (GaussianMean, RandomizedResponse, ShiftedLogCount)},
     "leakage": {kind.__name__: kind for kind in (LikelihoodRatioAbove, ReconstructedWithin, TrueBitKept)},
     "participation": {"Participation": Participation},
     "policy": {kind.__name__: kind for kind in (LogLinearPolicy, TablePolicy)},

@@ -56,7 +56,7 @@ def recursion(scenario: Scenario) -> Trajectory:
     def error_of(n, x):
         # With a floor of 0 the expected population has none: below `nobody`, 1 / n^2 in the derivative would overflow.
         nobody = n <= jnp.finfo(n.dtype).tiny ** 0.25
-        return jnp.where(nobody, jnp.inf, scenario.error(jnp.where(nobody, 1, n), x))
+        return scenario.error(jnp.where(nobody, 0, n), x)
 
     def release(n: Float[Array, ""], at: tuple[Int[Array, ""], Float[Array, ""]]):
         x = scenario.noise_of(n, *at)

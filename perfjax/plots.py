@@ -13,7 +13,7 @@ from perfjax import _check, theorems
 from perfjax._summary import HIGH, LOW, summary
 from perfjax.law import PopulationLaw
 from perfjax.meanfield import mean_field
-from perfjax.mechanisms import GaussianMean
+from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.reconstruction import ReleaseScan
 from perfjax.trajectory import Trajectory
 from perfjax.tuning import Optimum, PolicyOptimum, Schedule
@@ -146,7 +146,7 @@ def plot_fan(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Axes
 
 
 def plot_error(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Axes:
-    """The expected squared error of every release, for the same results as `plot_fan`.
+    """The expected error of every release, for the same results as `plot_fan`.
 
     Args:
         result: as in `plot_fan`.
@@ -157,7 +157,7 @@ def plot_error(result: Trajectory | PopulationLaw, ax: Axes | None = None) -> Ax
     """
     ax = plt.subplots(layout="constrained")[1] if ax is None else ax
     ax.plot(summary(result).expected_error, color="C1")
-    ax.set(yscale="log", xlabel="release", ylabel="expected squared error")
+    ax.set(yscale="log", xlabel="release", ylabel=f"expected {result.scenario.mechanism.error_unit}")
     return ax
 
 
@@ -202,9 +202,11 @@ def _mark_critical(scenario, ax):
             recruiters=who.recruiters,
         )
         name = "γ_c (Theorem 2)"
-    else:
+    elif isinstance(scenario.mechanism, RandomizedResponse):
         value = theorems.critical_epsilon(who.leave, who.recruit, recruiters=who.recruiters)
         name = "ε_c (Theorem 1)"
+    else:
+        return
     low, high = scenario.mechanism.noise_bounds
     if low < float(value) < high:
         ax.axvline(float(value), color="0.5", linestyle=":", label=f"{name} = {value:.4g}")

@@ -77,6 +77,8 @@ class PureBudget(AbstractBudget):
 class Privacy(eqx.Module):
     """What one release, or each of several, costs in privacy, for one user's record replaced by another (replace-one).
 
+    Of a count: for one user more or less (add-remove).
+
     Attributes:
         local: against anyone who sees the user's own noisy record.
         central: against anyone who sees the release; None where nothing better than `local` is claimed.

@@ -18,8 +18,8 @@ class Trajectory(eqx.Module):
     Attributes:
         population: n_t, the users that made release t.
         leak_probability: p_t, of a user at release t.
-        error: e(x_t, n_t), expected squared error of release t (Mahalanobis for a mean); the realised one in a
-            simulation, whose leak_probability is likewise the share of users that was leaked.
+        error: e(x_t, n_t), expected squared error of release t (Mahalanobis for a mean; of a count the relative
+            error); the realised one in a simulation, whose leak_probability is likewise the share of leaked users.
         scenario: what ran.
         expected_error: in a simulation, the expected squared error of release t given n_t.
     """
@@ -50,9 +50,10 @@ class Trajectory(eqx.Module):
     def fields(self) -> dict[str, Field]:
         """The fields of one trajectory, over `release` (and `trial`, if simulated)."""
         dims = ("trial", "release")[-self.population.ndim :]
-        units = {"population": "users", "leak_probability": "1", "error": "squared error"}
+        of_error = self.scenario.mechanism.error_unit
+        units = {"population": "users", "leak_probability": "1", "error": of_error}
         if self.expected_error is not None:
-            units["expected_error"] = "squared error"
+            units["expected_error"] = of_error
         return {name: Field(getattr(self, name), dims, {"units": unit}) for name, unit in units.items()}
 
     def to_xarray(self) -> "xarray.Dataset":

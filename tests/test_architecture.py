@@ -19,9 +19,11 @@ MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "perfjax.") 
 LAYERS = [
     ["_check", "_chi_square", "_linear", "_fields", "quadratic_forms"],
     ["accounting", "theorems"],
-    ["privacy", "reconstruction"],
+    ["binomial"],
+    ["count_privacy", "reconstruction"],
+    ["privacy"],
     ["mechanisms"],
-    ["leakage", "binomial"],
+    ["leakage"],
     ["participation", "policies"],
     ["scenario"],
     ["trajectory", "files"],

@@ -193,7 +193,8 @@ def test_agreement_counts_steps_and_interpolates_the_error():
 @pytest.mark.parametrize(
     ("number", "size", "words"),
     [
-        (8, {}, "`figure` must be one of 1, 2, 3, 4, 5, 6, 7, recon-1, .*, recon-5, but is 8"),
+        (8, {}, "`figure` must be one of 1, 2, 3, 4, 5, 6, 7, recon-1, .*, groups-5, but is 8"),
+        ("groups-6", {}, 'but is "groups-6"'),
         (2, {"trails": 3}, "did you mean `trials`"),
         (2, {"cells": 0}, "`cells` must be an integer of at least 1, but is 0"),
         (4, {"levels": 1}, "`levels` must be an integer of at least 2, but is 1"),
@@ -202,6 +203,30 @@ def test_agreement_counts_steps_and_interpolates_the_error():
 def test_a_figure_that_is_not_there_is_one_clear_line(number, size, words):
     with pytest.raises(ValueError, match=words):
         figures.numbers(number, **size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "panels"), [(f"groups-{n}", panels) for n, panels in enumerate((1, 2, 1, 2, 2), 1)])
+def test_figures_of_groups_are_drawn_and_say_something(name, panels, tmp_path):
+    data = figures.numbers(name, levels=6)
+    drawn(data, tmp_path, panels)
+    data.to_netcdf(tmp_path / "numbers.nc", engine="scipy")
+    again = xarray.load_dataset(tmp_path / "numbers.nc", engine="scipy")
+    assert figures.summary(again) == figures.summary(data)
+
+
+@pytest.mark.slow
+def test_figures_of_groups_show_what_they_are_for():
+    budgets = figures.numbers("groups-1", levels=8)
+    assert np.all(budgets.bound.max("kind") < budgets.budget.min("mechanism"))
+    assert np.all(budgets.budget.diff("size") < 0)
+    shift = figures.numbers("groups-3", levels=41)
+    assert shift.attrs["best_shift"] == pytest.approx(float(shift["mean"].idxmin()), rel=0.4)
+    assert np.all(shift.spacing < shift.budget.min("shift"))
+    groups = figures.numbers("groups-5", levels=8)
+    grown = groups.population.isel(release=-1) > groups.start
+    assert np.all(grown == (groups.start > groups.attrs["unstable_count"]))
+    assert np.all(groups.alive.diff("start") >= -1e-9)
 
 
 def test_full_and_reduced_have_the_same_settings():

@@ -114,7 +114,11 @@ def refuses(text, tmp_path):
         ("[leakage]", "[leekage]", "Unknown key `leekage`: did you mean `leakage`?"),
         ("rounds = 10\n", "", "Missing key: `rounds`."),
         ("noise_scale = 1.0\n", "", "Missing key in [mechanism]: `noise_scale`."),
-        ('type = "GaussianMean"\n', "", "Missing key `type` in [mechanism]: one of GaussianMean, RandomizedResponse."),
+        (
+            'type = "GaussianMean"\n',
+            "",
+            "Missing key `type` in [mechanism]: one of GaussianMean, RandomizedResponse, ShiftedLogCount.",
+        ),
         ('"GaussianMean"', '"GausianMean"', "Unknown type in [mechanism] `GausianMean`: did you mean `GaussianMean`?"),
         ("leave = 0.3", "leave = 1.2", "Argument `leave` must lie in [0, 1], but is 1.2."),
         ("rounds = 10", "rounds = 0", "Argument `rounds` must be an integer of at least 1, but is 0."),
@@ -122,7 +126,11 @@ def refuses(text, tmp_path):
         ("mean = 0.0", "mean = [1.0, 2.0]", "Argument `mean` must be one number or 3 of them (`dim`)"),
         ("leave = 0.3", "leave = ", "not a TOML file: "),
         ("leave = 0.3", "leave = " + 2000 * "[", "not a TOML file: "),
-        ('"GaussianMean"', "3", "Unknown type in [mechanism] `3`: known are `GaussianMean`, `RandomizedResponse`."),
+        (
+            '"GaussianMean"',
+            "3",
+            "Unknown type in [mechanism] `3`: known are `GaussianMean`, `RandomizedResponse`, `ShiftedLogCount`.",
+        ),
         ("population", "about = 3\npopulation", "Argument `about` must be a text, but is 3."),
     ],
 )

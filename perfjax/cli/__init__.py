@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from perfjax.cli._counts import counts
 from perfjax.cli._figure import figure
 from perfjax.cli._reconstruct import reconstruct
 from perfjax.cli._scenario import new, show
@@ -28,6 +29,7 @@ app.command()(interruptible()(schedule))
 app.command()(interruptible()(simulate))
 app.command()(interruptible()(sweep))
 app.command()(interruptible()(figure))
+app.command()(interruptible()(counts))
 app.command()(interruptible()(reconstruct))
 
 scenario_app = typer.Typer(help="Show or start a scenario file.", no_args_is_help=True)

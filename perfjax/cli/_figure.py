@@ -21,7 +21,7 @@ __all__ = ["figure"]
 
 def figure(
     name: Annotated[
-        str, typer.Argument(help="1 to 7; or recon-1 to recon-5, of the paper on reconstruction.", show_default=False)
+        str, typer.Argument(help="1 to 7; recon-1 to recon-5; or groups-1 to groups-5.", show_default=False)
     ],
     full: Annotated[bool, typer.Option("--full", help="The published settings instead of a reduced grid.")] = False,
     data: Annotated[Path | None, typer.Option(help="CSV file with records for recon-2 and recon-3.")] = None,

@@ -80,7 +80,7 @@ def simulate(
         raise ValueError(f"{save}: --save and --plot must be two files.")
     result = _run(pj, chosen, solver, **sampling)
     origin = {"scenario": pj.files.to_toml(chosen), "solver": solver.value, **sampling, "dtype": dtype.value}
-    report = origin | _findings(result)
+    report = origin | {"error_unit": chosen.mechanism.error_unit} | _findings(result)
     if as_json:
         print(json.dumps(report, indent=2))
     else:
@@ -187,7 +187,7 @@ def _print_report(report: dict[str, Any]) -> None:
     table = Table(title=f"{title}, {report['dtype']}", title_justify="left")
     for heading in ("release", "mean population\n(users)", "10-90 % range\n(users)", "collapsed\nby then"):
         table.add_column(heading, justify="right")
-    table.add_column("expected error\n(squared)", justify="right")
+    table.add_column(f"expected error\n({report['error_unit'].removesuffix(' error')})", justify="right")
     for t in np.unique(np.linspace(0, rounds, SHOWN).round().astype(int)):
         mean, low, high, collapsed, error = (report[name][t] for name in COLUMNS)
         table.add_row(str(t), f"{mean:.6g}", f"{low:.6g} - {high:.6g}", f"{collapsed:.2%}", f"{error:.4g}")
@@ -198,7 +198,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def _closing(report: dict[str, Any], rounds: int) -> list[str]:
-    total = f"Summed squared error of releases 0 to {rounds}: expected {report['summed_expected_error']:.6g}"
+    total = f"Summed {report['error_unit']} of releases 0 to {rounds}: expected {report['summed_expected_error']:.6g}"
     risk = f"Collapsed ({report['collapse_population']:g} or fewer users) by release {rounds}:"
     probability = report["collapse_probability"][-1]
     if "trials" not in report:

@@ -83,6 +83,10 @@ def _noise_of_budget(pj, scenario, epsilon, delta, rho):
         if epsilon is None or delta is not None:
             raise ValueError("Randomized response has a pure budget: give --at-epsilon alone.")
         return scenario.mechanism.check_noise(epsilon)
+    if isinstance(scenario.mechanism, pj.ShiftedLogCount):
+        raise ValueError(
+            "The budget of a count depends on the private count: give --noise to `perfjax simulate` instead."
+        )
     if scenario.mechanism.clip_radius is None:
         raise ValueError("Without `clip_radius` a mean has no privacy budget.")
     made = pj.GaussianMean.from_budget(
@@ -110,7 +114,7 @@ def _report(pj, optimum, bound_to) -> dict[str, Any]:
     }
     if bound_to is not None:
         report["your_budget"] = _column(pj, optimum, bound_to)
-    if pj.Status(int(optimum.status)) is not pj.Status.INFEASIBLE:
+    if pj.Status(int(optimum.status)) is not pj.Status.INFEASIBLE and optimum.value_without_privacy > 0:
         report["regret"] = _regrets(pj, optimum)
     return report | _confirmed_by_law(pj, optimum, report)
 
@@ -144,9 +148,10 @@ def _column(pj, optimum, noise) -> dict[str, float]:
     column = {
         "noise": float(scenario.mechanism.noise),
         "error": float(value),
-        "ratio_to_no_privacy": float(value / optimum.value_without_privacy),
         "last_population": float(path.population[-1]),
     }
+    if optimum.value_without_privacy > 0:
+        column["ratio_to_no_privacy"] = float(value / optimum.value_without_privacy)
     releases = scenario.mechanism.privacy(path.population, scenario.mechanism.noise + 0 * path.population)
     for scope in ("local", "central"):
         budget = getattr(releases, scope)
@@ -218,12 +223,12 @@ def _print_report(report: dict[str, Any]) -> None:
 def _verdict(report: dict[str, Any]) -> list[str]:
     if not report["best"]:
         return [f"No best noise: {report['status']}."]
-    ratio = report["best"]["ratio_to_no_privacy"]
-    pays = (
-        f"Privacy pays: the best noise has {ratio:.3g} times the error of no privacy."
-        if report["privacy_pays"]
-        else "Privacy does not pay: no noise beats no privacy."
-    )
+    pays = "Privacy does not pay: no noise beats no privacy."
+    if report["privacy_pays"]:
+        ratio = report["best"]["ratio_to_no_privacy"]
+        pays = f"Privacy pays: the best noise has {ratio:.3g} times the error of no privacy."
+    elif "ratio_to_no_privacy" not in report["best"]:
+        pays = "Without noise there is no error: only a constraint gives a reason for any."
     lines = [pays, _law_says(report), f"At release 0 the population is in {report['regime']}."]
     if len(report["local_minima"]) > 1:
         listed = ", ".join(f"{x:.4g}" for x in report["local_minima"])
@@ -231,7 +236,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
     if "your_budget" in report:
         cost = report["your_budget"]["error"] / report["best"]["error"] - 1
         lines.append(f"Your budget costs {cost:.1%} more error than the best noise.")
-    if report["regret"]:
+    if "regret" in report:
         parts = [f"{name} {sign}: {value:.2%}" for name, row in report["regret"].items() for sign, value in row.items()]
         lines.append("Regret if the truth is off: " + "; ".join(parts) + ".")
     return lines

@@ -7,7 +7,7 @@ __all__ = ["Figure"]
 
 
 class Figure(NamedTuple):
-    """A published figure.
+    """A figure.
 
     Attributes:
         title: what it shows, in one line.

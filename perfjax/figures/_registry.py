@@ -14,6 +14,7 @@ from perfjax.figures import (
     best_epsilon,
     best_noise,
     estimator_error,
+    groups,
     in_out_risk,
     leak_and_growth,
     moment_bounds,
@@ -28,9 +29,11 @@ __all__ = ["FIGURES", "Figure", "draw", "numbers", "summary"]
 PERFORMATIVE = response_path.FIGURES | best_epsilon.FIGURES | leak_and_growth.FIGURES | best_noise.FIGURES
 RECONSTRUCTION = in_out_risk.FIGURES | moment_bounds.FIGURES | threshold_bounds.FIGURES | estimator_error.FIGURES
 
-FIGURES: Mapping[int | str, Figure] = MappingProxyType(dict(sorted(PERFORMATIVE.items())) | RECONSTRUCTION)
+FIGURES: Mapping[int | str, Figure] = MappingProxyType(
+    dict(sorted(PERFORMATIVE.items())) | RECONSTRUCTION | groups.FIGURES
+)
 """1 to 7: "Performative Privacy: When Differential Privacy Maximizes Utility"; recon-1 to recon-5: "Reconstruction
-Limits for Repeated Differentially Private Aggregates"."""
+Limits for Repeated Differentially Private Aggregates"; groups-1 to groups-5: about releases of group counts."""
 
 
 def numbers(
@@ -40,7 +43,8 @@ def numbers(
 
     Args:
         figure: its number in "Performative Privacy: When Differential Privacy Maximizes Utility", 1 to 7; or "recon-1"
-            to "recon-5", those of "Reconstruction Limits for Repeated Differentially Private Aggregates".
+            to "recon-5", those of "Reconstruction Limits for Repeated Differentially Private Aggregates"; or "groups-1"
+            to "groups-5", about releases of group counts.
         full: the published settings instead of a reduced grid.
         progress: show a bar on stderr for each sweep.
         records: in [-1, 1], for "recon-2" and "recon-3"; by default those of `reconstruction.records.sample_records`.
@@ -56,7 +60,7 @@ def numbers(
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Figures 1 to 7, with the settings of
         its authors' public scripts where the paper states none. "Reconstruction Limits for Repeated Differentially
         Private Aggregates", Figures 1 to 5, with the missing settings reconstructed: its load profiles are not public,
-        and neither are the triples and the grid of its Figure 4.
+        and neither are the triples and the grid of its Figure 4. The figures of groups are ours.
 
     Example:
         >>> from perfjax import figures

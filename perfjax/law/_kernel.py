@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from perfjax._linear import product
 from perfjax.law._nodes import SMALL, Grid, on_nodes
 from perfjax.law._normal import density_and_tail
-from perfjax.leakage import GivenNoise, given_noise, shared_dimensions, shared_rule
+from perfjax.leakage import GivenNoise, given_noise, shared_weights
 from perfjax.scenario import Scenario
 
 __all__ = ["kernel", "sources"]
@@ -30,12 +30,11 @@ def kernel(
     nodes, exact = grid.nodes, grid.exact
     populations = sources(grid, start)
     few, many = populations[:exact], populations[exact:]
-    node, weight = (jnp.asarray(x, nodes.dtype) for x in shared_rule(shared_dimensions(scenario.mechanism)))
-    law = _given_shared(scenario, jnp.broadcast_to(noise, populations.shape), populations, node)
-    few_rows = _exact_rows(scenario, few, jax.tree.map(lambda x: x[:exact], law), weight, nodes)
+    law, weight = _given_shared(scenario, jnp.broadcast_to(noise, populations.shape), populations)
+    few_rows = _exact_rows(scenario, few, jax.tree.map(lambda x: x[:exact], law), weight[:exact], nodes)
     if grid.every_other is None:  # all whole numbers, computed user by user
         return few_rows, product(on_nodes(nodes, start), few_rows)
-    many_rows = _normal_rows(scenario, many, jax.tree.map(lambda x: x[exact:], law), weight, nodes)
+    many_rows = _normal_rows(scenario, many, jax.tree.map(lambda x: x[exact:], law), weight[exact:], nodes)
     from_start = jnp.where(start <= SMALL, product(on_nodes(nodes, start)[:exact], few_rows), many_rows[-1])
     return jnp.concatenate([few_rows, many_rows[:-1]]), from_start
 
@@ -46,13 +45,15 @@ def sources(grid: Grid, start: Float[Array, ""]) -> Float[Array, " sources"]:
     return jnp.concatenate([few, grid.nodes[grid.exact :], start[None]])
 
 
-def _given_shared(scenario, noise, populations, node) -> GivenNoise:
-    """`GivenNoise` for every population and every node of the shared noise: arrays [n, shared]."""
+def _given_shared(scenario, noise, populations) -> tuple[GivenNoise, Float[Array, "n shared"]]:
+    """`GivenNoise` for every population and every node of the shared noise, and the nodes' weights."""
 
-    def one(n, x, shared):
-        return given_noise(scenario.mechanism, scenario.leakage, n, x, shared)
+    def one(n, x):
+        node, weight = shared_weights(scenario.mechanism, scenario.leakage, n, x)
+        law = jax.vmap(lambda shared: given_noise(scenario.mechanism, scenario.leakage, n, x, shared))(node)
+        return law, weight
 
-    return jax.vmap(lambda n, x: jax.vmap(lambda shared: one(n, x, shared))(node))(populations, noise)
+    return jax.vmap(one)(populations, noise)
 
 
 def _normal_rows(scenario, populations, law, weight, nodes) -> Float[Array, "n nodes"]:
@@ -72,7 +73,7 @@ def _normal_rows(scenario, populations, law, weight, nodes) -> Float[Array, "n n
         spread = q * (1 - q) * law.leaked + r * (1 - r) + q * q * law.spread
     varies = spread > 0  # the square root has no derivative at 0
     std = jnp.where(varies, jnp.sqrt(jnp.where(varies, n * spread, 1)), 0)
-    return jax.lax.map(lambda row: _hat_weights(*row, weight, nodes), (n * growth, std), batch_size=ROWS)
+    return jax.lax.map(lambda row: _hat_weights(*row, nodes), (n * growth, std, weight), batch_size=ROWS)
 
 
 def _hat_weights(mean, std, weight, nodes) -> Float[Array, " nodes"]:
@@ -147,7 +148,7 @@ def _leaked_counts(leakage, populations, law, weight) -> Float[Array, "n k"]:
         return jnp.where(k <= n, count(n, given, k), 0)
 
     over_shared = jax.vmap(one, in_axes=(None, 0))
-    return jnp.einsum("nsk,s->nk", jax.vmap(over_shared)(populations, law), weight, precision="highest")
+    return jnp.einsum("nsk,ns->nk", jax.vmap(over_shared)(populations, law), weight, precision="highest")
 
 
 def _binomial(n, given, k):

@@ -70,7 +70,8 @@ class PopulationLaw(eqx.Module):
 
     def fields(self) -> dict[str, Field]:
         """The fields of one law, over `release` and `node`; its distribution at every release is by far the largest."""
-        units = {"mean": "users", "std": "users", "expected_error": "squared error", "surviving_error": "squared error"}
+        of_error = self.scenario.mechanism.error_unit
+        units = {"mean": "users", "std": "users", "expected_error": of_error, "surviving_error": of_error}
         units |= {"collapse_probability": "1"}
         found = {name: Field(getattr(self, name), ("release",), {"units": unit}) for name, unit in units.items()}
         return found | {

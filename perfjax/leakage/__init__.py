@@ -9,6 +9,7 @@ from perfjax.leakage._given_noise import check_count_level as check_count_level
 from perfjax.leakage._given_noise import given_noise as given_noise
 from perfjax.leakage._given_noise import shared_dimensions as shared_dimensions
 from perfjax.leakage._given_noise import shared_rule as shared_rule
+from perfjax.leakage._given_noise import shared_weights as shared_weights
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove as LikelihoodRatioAbove
 from perfjax.leakage._likelihood_ratio import leak_probability_given_distance as leak_probability_given_distance
 from perfjax.leakage._pairs import AbstractLeakage as AbstractLeakage
@@ -35,5 +36,6 @@ __all__ = [
     "leak_probability_given_distance",
     "shared_dimensions",
     "shared_rule",
+    "shared_weights",
     "split",
 ]

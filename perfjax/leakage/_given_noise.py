@@ -3,7 +3,7 @@
 All users of a release of a mean see the same noise vector eta, so their leaks are correlated through ||eta||. Given it,
 each is leaked with one probability p(||eta||). By the likelihood ratio the leaked count then fluctuates *less* than a
 binomial, because the records' residuals from their mean sum to zero; by reconstruction it is a binomial. Randomized
-response shares nothing.
+response shares nothing; of a released count all users see the same number, and all are leaked or none.
 """
 
 import functools
@@ -18,12 +18,12 @@ from jaxtyping import Array, Float
 
 from perfjax._linear import product
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove, across
-from perfjax.leakage._pairs import AbstractLeakage, PairTable, guarded
+from perfjax.leakage._pairs import AbstractLeakage, PairTable, guarded, split
 from perfjax.leakage._reconstructed import ReconstructedWithin, bounded_ratio
 from perfjax.leakage._true_bit import TrueBitKept
-from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse
+from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse, ShiftedLogCount
 
-__all__ = ["GivenNoise", "check_count_level", "given_noise", "shared_dimensions", "shared_rule"]
+__all__ = ["GivenNoise", "check_count_level", "given_noise", "shared_dimensions", "shared_rule", "shared_weights"]
 
 
 class GivenNoise(NamedTuple):
@@ -54,7 +54,8 @@ def given_noise(
 ) -> GivenNoise:
     """The law of the leaked count given `shared` ~ chi2 with `shared_dimensions` degrees of freedom.
 
-    A release of several copies of a mean shares the average of their noise.
+    A release of several copies of a mean shares the average of their noise. Of a released count, `shared` is 1 if it
+    leaks everybody and 0 if nobody.
     """
     exposed, population, noise = guarded(mechanism, leakage, population, noise)
     law = _LAWS.function(mechanism, leakage)(mechanism, leakage, population, noise, shared)
@@ -82,6 +83,26 @@ def shared_rule(dimensions: int) -> tuple[np.ndarray, np.ndarray]:
     count = 12 if dimensions >= 8 else 32
     node, weight = scipy.special.roots_genlaguerre(count, dimensions / 2 - 1)
     return 2 * node, weight / weight.sum()
+
+
+def shared_weights(
+    mechanism: AbstractMechanism,
+    leakage: AbstractLeakage,
+    population: Float[Array, ""],
+    noise: Float[Array, ""],
+) -> tuple[Float[Array, " shared"], Float[Array, " shared"]]:
+    """Nodes and weights for expectations over what the users of a release share."""
+    if isinstance(mechanism, ShiftedLogCount):
+        chance = split(mechanism, leakage, population, noise)
+        return jnp.asarray([0, 1], noise.dtype), jnp.stack([chance.kept, chance.leaked])
+    node, weight = shared_rule(shared_dimensions(mechanism))
+    return jnp.asarray(node, noise.dtype), jnp.asarray(weight, noise.dtype)
+
+
+@_LAWS.enter(ShiftedLogCount, LikelihoodRatioAbove)
+def _all_or_none(mechanism, leakage, population, noise, shared) -> GivenNoise:
+    del mechanism, leakage, population, noise
+    return GivenNoise(leaked=shared, kept=1 - shared, spread=jnp.zeros_like(shared), both=shared)
 
 
 @_LAWS.enter(RandomizedResponse, TrueBitKept)

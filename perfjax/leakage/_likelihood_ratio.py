@@ -12,12 +12,12 @@ import scipy.special
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
-from perfjax import _check, theorems
+from perfjax import _check, count_privacy, theorems
 from perfjax._check import Numbers
 from perfjax._chi_square import lower_quantile, upper_quantile
 from perfjax._linear import product
 from perfjax.leakage._pairs import SPLITS, AbstractLeakage, Split
-from perfjax.mechanisms import GaussianMean
+from perfjax.mechanisms import GaussianMean, ShiftedLogCount
 from perfjax.mechanisms._gaussian import CLIPPING_POINTS, quasi_normals
 from perfjax.quadratic_forms import QuadraticForm
 
@@ -35,6 +35,9 @@ class LikelihoodRatioAbove(AbstractLeakage):
 
     The two agree for n >= 1000 and gamma <= 5 (0.173 against 0.175) and differ for few users or much noise
     (n = 100, gamma = 20, tau = 0.02, d = 12: 0.120 against 0.278).
+
+    Of a count, every user is one of n, and without them it is n - 1: Lambda is the same for all, before clipping
+    N(mu^2 / 2, mu^2) with mu as in `count_privacy.edge_mu`. Its noise does not depend on n: `outside` plays no role.
 
     Attributes:
         threshold: tau, in nats, above 0.
@@ -87,6 +90,11 @@ def _gaussian_mean(mechanism, leakage, population, noise) -> Split:
         level = leakage.threshold - mechanism.dim / 2 * jnp.log1p(1 / (population - 1))
     above, below = QuadraticForm(linear, quadratic, jnp.zeros_like(linear), multiplicity).tails(level)
     return Split(leaked=above, kept=below)
+
+
+@SPLITS.enter(ShiftedLogCount, LikelihoodRatioAbove)
+def _count(mechanism, leakage, population, noise) -> Split:
+    return Split(*count_privacy.leak_split(population, noise, mechanism.shift, leakage.threshold))
 
 
 def _mixture(square, threshold, dim) -> Split:

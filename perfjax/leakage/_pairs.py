@@ -114,7 +114,8 @@ def guarded(
     For a double `where`: a limit is evaluated at harmless values, so that neither it nor its derivative is NaN.
     """
     noise_free = noise == mechanism.no_privacy
-    exposed = leakage.exposes(population, noise_free)
+    crowd = population if mechanism.needs_crowd else jnp.full_like(population, jnp.inf)
+    exposed = leakage.exposes(crowd, noise_free)
     return exposed, jnp.where(exposed, 2, population), jnp.where(noise_free, 1, noise)
 
 

@@ -24,6 +24,8 @@ class AbstractMechanism(eqx.Module):
         noise_bounds: where to look for the best noise, by default.
         no_privacy: the value of the noise that means none (the limit, evaluated exactly).
         more_is_private: whether a larger value of the noise leaf means more privacy.
+        error_unit: what its errors are, "squared error" or another.
+        needs_crowd: whether a single user is leaked whatever the noise.
     """
 
     noise_name: eqx.AbstractClassVar[str]
@@ -31,6 +33,8 @@ class AbstractMechanism(eqx.Module):
     noise_bounds: eqx.AbstractClassVar[tuple[float, float]]
     no_privacy: eqx.AbstractClassVar[float]
     more_is_private: eqx.AbstractClassVar[bool]
+    error_unit: eqx.AbstractClassVar[str]
+    needs_crowd: eqx.AbstractClassVar[bool]
 
     @property
     @abc.abstractmethod
@@ -48,7 +52,10 @@ class AbstractMechanism(eqx.Module):
 
     @abc.abstractmethod
     def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
-        """The expected squared error of a release to `population` users (n); infinite for none."""
+        """The expected squared error of a release to `population` users (n); infinite for none.
+
+        Of a count the relative absolute error, which is finite for no users too.
+        """
 
     @abc.abstractmethod
     def privacy(self, population: Numbers, noise: Numbers | None = None) -> Privacy:

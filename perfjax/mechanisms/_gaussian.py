@@ -60,6 +60,8 @@ class GaussianMean(AbstractMechanism):
     noise_bounds: ClassVar[tuple[float, float]] = (1e-3, 1e3)
     no_privacy: ClassVar[float] = 0.0
     more_is_private: ClassVar[bool] = True
+    error_unit: ClassVar[str] = "squared error"
+    needs_crowd: ClassVar[bool] = True
 
     noise_scale: Float[Array, "..."]
     clip_radius: Float[Array, ""] | None

@@ -47,6 +47,8 @@ class RandomizedResponse(AbstractMechanism):
     noise_bounds: ClassVar[tuple[float, float]] = (1e-3, 30.0)
     no_privacy: ClassVar[float] = float("inf")
     more_is_private: ClassVar[bool] = False
+    error_unit: ClassVar[str] = "squared error"
+    needs_crowd: ClassVar[bool] = False
 
     epsilon: Float[Array, "..."]
     mean: Float[Array, "..."]

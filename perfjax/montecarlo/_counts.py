@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 
 from perfjax._chi_square import lower_quantile, upper_quantile
 from perfjax.binomial import binomial_from_bits, normal_quantile, uniform_from_bits
-from perfjax.leakage import check_count_level, given_noise
-from perfjax.mechanisms import RandomizedResponse
+from perfjax.leakage import check_count_level, given_noise, split
+from perfjax.mechanisms import GaussianMean, RandomizedResponse, ShiftedLogCount
 from perfjax.montecarlo._inputs import as_key, as_trials
 from perfjax.scenario import Noise, Scenario, as_single
 from perfjax.trajectory import Trajectory
@@ -29,8 +29,8 @@ def simulate_counts(
     """Simulate runs by counting users instead of following them.
 
     A release of n users draws what they share (the size of the noise), then the leaked count K given that: an exact
-    binomial where users are then leaked independently (`TrueBitKept`, `ReconstructedWithin`), else a rounded normal of
-    exact mean and variance, enumerated for one and two users.
+    binomial where users are then leaked independently (`TrueBitKept`, `ReconstructedWithin`), all or none for a count,
+    else a rounded normal of exact mean and variance, enumerated for one and two users.
     Leavers are Bin(K, q), recruits Bin(n - K, r) (everyone: Bin(n, r)), each one quantile of a uniform number.
 
     Each draw depends on (key, trial, release) alone: the number of trials or rounds changes no other draw.
@@ -89,7 +89,7 @@ def runs(scenario: Scenario, key: Key[Array, ""], trials: int, *, first_trial: I
 def _run(scenario, key):
     """One run."""
     mechanism, who = scenario.mechanism, scenario.participation
-    release = _bits if isinstance(mechanism, RandomizedResponse) else _mean
+    release = _RELEASES[type(mechanism)]
 
     def step(n, inputs):
         t, x = inputs[0], scenario.noise_of(n, *inputs)
@@ -153,6 +153,24 @@ def _bits(scenario, n, x, words: UInt32[Array, " 4"]):
         estimate = jnp.clip(estimate, 0, 1)
     error = jnp.where(n > 0, (estimate - mu) ** 2, jnp.inf)
     return ones_kept + zeros_kept, error
+
+
+def _count(scenario, n, x, words: UInt32[Array, " 4"]):
+    """Leaked count, all or none, and realised relative error of a released count."""
+    mechanism = scenario.mechanism
+    u = uniform_from_bits(words[0], n.dtype)
+    chance = split(mechanism, scenario.leakage, n, x)
+    leaked = jnp.where(u < chance.leaked, n, 0)
+    expected = n * chance.leaked  # a step has derivative 0; that of its expectation takes its place
+    leaked = jax.lax.stop_gradient(leaked - expected) + expected
+    # Leaks are at large Z: u is the probability of a greater one.
+    z = -_normal(words[0], n.dtype)
+    power = x * z - x * x
+    released = jnp.maximum(n * jnp.exp(power) + mechanism.shift * jnp.expm1(power), 0)
+    return leaked, jnp.abs(released - n) / jnp.maximum(n, 1)
+
+
+_RELEASES = {GaussianMean: _mean, RandomizedResponse: _bits, ShiftedLogCount: _count}
 
 
 def _normal(word, dtype):

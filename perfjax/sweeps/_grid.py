@@ -31,6 +31,8 @@ MEANING = {
     "clip_radius": ("R", "units of the records"),
     "mean": ("μ", "units of the records"),
     "covariance": ("Σ", "squared units of the records"),
+    "sigma": ("σ", "1"),
+    "shift": ("c", "users"),
     "population": ("n₀", "users"),
     "floor": ("floor", "users"),
     "cap": ("cap", "users"),

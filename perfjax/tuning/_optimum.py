@@ -138,12 +138,13 @@ class Optimum(eqx.Module):
             return f"Optimum of a batch {self.noise.shape}"
         mechanism = self.scenario.mechanism
         listed = ", ".join(f"{x:.6g}" for x in np.asarray(self.minima) if not np.isnan(x))
-        ratio = float(jnp.exp(self.log_value - self.log_value_without_privacy))
+        exact = self.log_value_without_privacy == -jnp.inf  # as a count without noise
+        ratio = "" if exact else f" (ratio {float(jnp.exp(self.log_value - self.log_value_without_privacy)):.4g})"
         return (
             f"Optimum: {Status(int(self.status)).meaning}\n"
             f"  best {mechanism.noise_name} ({mechanism.noise_symbol})  {self.noise:.6g}\n"
             f"  objective            {self.value:.6g}\n"
-            f"  without privacy      {self.value_without_privacy:.6g} (ratio {ratio:.4g})\n"
+            f"  without privacy      {self.value_without_privacy:.6g}{ratio}\n"
             f"  growth at release 0  {self.growth:.6g} ({self.regime})\n"
             f"  local minima         {listed or 'none'}"
         )

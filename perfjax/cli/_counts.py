@@ -1,0 +1,199 @@
+"""`perfjax counts`: a release of group counts, what it costs members of groups of each size, and the release itself."""
+
+import csv
+import json
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from perfjax.cli._shared import Dtype, Force, Json, Precision, check_output, library
+
+__all__ = ["counts"]
+
+SIZES = "1,10,100,1000"
+
+
+class MechanismName(StrEnum):
+    """How counts are released."""
+
+    log_gaussian = "log-gaussian"
+    log_airy = "log-airy"
+    spacing = "spacing"
+
+
+def counts(
+    tolerance: Annotated[float, typer.Option(help="Mean error allowed, as a share of the count.")] = 0.1,
+    sizes: Annotated[str, typer.Option(help="Group sizes to show, with commas.")] = SIZES,
+    mechanism: Annotated[MechanismName, typer.Option(help="How counts are released.")] = MechanismName.log_gaussian,
+    shift: Annotated[
+        float | None, typer.Option(help="Shift c; 1 if not given. Small ones favour large groups.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="delta of the (epsilon, delta) budgets shown.")] = 1e-6,
+    csv_file: Annotated[Path | None, typer.Option("--csv", help="File with the true counts, one group a row.")] = None,
+    column: Annotated[str | None, typer.Option(help="Column of the counts.")] = None,
+    release: Annotated[Path | None, typer.Option(help="File to write, with private counts in that column.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For trials only: who knows it can undo the noise.")] = None,
+    as_json: Json = False,
+    force: Force = False,
+    dtype: Precision = Dtype.float64,
+) -> None:
+    """Design a release of group counts, compare each size's privacy budget with the best possible, and make it."""
+    shown = _sizes(sizes)
+    _check_files(csv_file, column, release, seed, force=force)
+    pj = library(dtype)
+    made = pj.count_privacy.design(mechanism.value, tolerance, shift=shift)
+    report = {"mechanism": mechanism.value, "tolerance": tolerance, "delta": delta, "dtype": dtype.value}
+    report |= {"parameters": _parameters(made), "sizes": [_row(pj, made, tolerance, n, delta) for n in shown]}
+    if csv_file is not None:
+        rows, header, true = _read(csv_file, column)
+        private = np.asarray(pj.count_privacy.release(made, true, key=_key(seed)))
+        with pj.files.replacing(release) as temporary:
+            _write(temporary, header, rows, column, private)
+        report |= {"groups": len(rows), "release": str(release)}
+    report["guarantee"] = _guarantee(report)
+    if seed is not None:
+        report["guarantee"].append("The noise comes from a known seed: whoever knows it can undo it.")
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print_report(report)
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = [0]
+    if min(found) < 1:
+        raise ValueError(f'Argument `sizes` must be whole numbers of at least 1 with commas, but is "{text}".')
+    return found
+
+
+def _check_files(csv_file, column, release, seed, *, force: bool) -> None:
+    """Raise for what would go wrong later, before anything is computed."""
+    given = {"--csv": csv_file, "--column": column, "--release": release}
+    if any(x is not None for x in given.values()) and any(x is None for x in given.values()):
+        raise ValueError("Give --csv, --column and --release together.")
+    if csv_file is None:
+        if seed is not None:
+            raise ValueError("Argument `seed` goes with a release: give --csv, --column and --release.")
+        return
+    if seed is not None and not 0 <= seed < 2**31:
+        raise ValueError(f"Argument `seed` must lie in [0, 2^31), but is {seed}.")
+    if release.resolve() == csv_file.resolve():
+        raise ValueError(f"{release}: the release must not replace the true counts.")
+    check_output(release, force=force)
+
+
+def _read(path: Path, column: str) -> tuple[list[list[str]], list[str], np.ndarray]:
+    """All rows, the header, and the counts."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header, *rows = [row for row in csv.reader(file, strict=True) if row] or [[]]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: not a CSV file: {error}") from error
+    if not header:
+        raise ValueError(f"{path}: the file is empty.")
+    if header.count(column) != 1:
+        problem = "is not among" if column not in header else "is there more than once in"
+        raise ValueError(f"{path}: column `{column}` {problem} {', '.join(header)}.")
+    if not rows:
+        raise ValueError(f"{path}: there are no rows below the header.")
+    place = header.index(column)
+    return rows, header, np.asarray([_count(path, number, row, header, place) for number, row in enumerate(rows, 1)])
+
+
+def _count(path: Path, number: int, row: list[str], header: list[str], place: int) -> float:
+    if len(row) != len(header):
+        raise ValueError(f"{path}, row {number}: {len(row)} values, but {len(header)} columns.")
+    try:
+        value = float(row[place])
+    except ValueError:
+        value = math.nan
+    if not (value >= 0 and value == math.floor(value) and value < 2**53):
+        wanted = "a whole number of at least 0 and below 2^53"
+        raise ValueError(f'{path}, row {number}: `{header[place]}` must be {wanted}, but is "{row[place]}".')
+    return value
+
+
+def _write(path: Path, header, rows, column: str, private: np.ndarray) -> None:
+    place = header.index(column)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        for row, count in zip(rows, private, strict=True):
+            writer.writerow([*row[:place], f"{count:.0f}", *row[place + 1 :]])
+
+
+def _key(seed: int | None):
+    """A key from the seed, or from the operating system's randomness, which nobody can repeat."""
+    import secrets
+
+    import jax
+
+    if seed is not None:
+        return jax.random.key(seed)
+    return jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32), impl="threefry2x32")
+
+
+def _parameters(made) -> dict[str, float]:
+    """The mechanism's numbers; a table of gaps by its size."""
+    names = [name for name in ("sigma", "shift", "drift") if hasattr(made, name)]
+    found = {name: float(getattr(made, name)) for name in names}
+    return found | ({"table_size": made.gaps.size} if hasattr(made, "gaps") else {})
+
+
+def _row(pj, made, tolerance: float, n: int, delta: float) -> dict[str, Any]:
+    """What the release means for a group of n."""
+    bounds = pj.count_privacy.best_lower_bound(tolerance, n - 1)
+    budget, error = float(made.budget(float(n))), float(made.error(float(n)))
+    return {
+        "size": n,
+        "error": error,
+        "relative_error": error / n,
+        "budget": budget,
+        "epsilon": float(pj.count_privacy.epsilon(made, float(n), delta)),
+        "least_budget": float(bounds.best),
+        "least_budget_by": bounds.winner,
+        "ratio": budget / float(bounds.best) if bounds.best > 0 else math.inf,
+    }
+
+
+def _guarantee(report: dict[str, Any]) -> list[str]:
+    r = report["tolerance"]
+    lines = [
+        f"Each count is released with a mean error below {r:g} max(n, 1), n the true count of the group.",
+        "One person more or less changes one count by one. For a person in a group of n the release is v(n)-zCDP, at"
+        " all orders and in both directions; v(n) is shown above, and falls as n grows. Releases add up.",
+        "No release with this error can have a budget below the least possible one; whether any attains it is unknown.",
+        "v(n) depends on the true n: do not publish budgets by true size, nor tell a person theirs.",
+    ]
+    if report["mechanism"] == "log-airy":
+        lines.append("The budget of log-Airy noise rests on a derivation that is reviewed, not published.")
+    if "release" in report:
+        lines.append("Noise is pseudo-random and of finite precision; the zCDP above is that of ideal noise.")
+    return lines
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    parameters = ", ".join(f"{name} {value:.6g}" for name, value in report["parameters"].items())
+    title = f"{report['mechanism']}: {parameters}; tolerance {report['tolerance']:g}"
+    table = Table(title=title, title_justify="left")
+    headings = ("size n", "mean\nerror", "v(n)\n(zCDP)")
+    for heading in (*headings, f"epsilon at\ndelta {report['delta']:g}", "least v(n)\npossible", "by", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in report["sizes"]:
+        numbers = (row[name] for name in ("error", "budget", "epsilon", "least_budget"))
+        table.add_row(str(row["size"]), *(f"{x:.4g}" for x in numbers), row["least_budget_by"], f"{row['ratio']:.3g}")
+    console = Console()
+    console.print(table)
+    if "release" in report:
+        console.print(f"Released {report['groups']} counts to {report['release']}.", highlight=False)
+    for line in report["guarantee"]:
+        console.print(line, highlight=False)

@@ -1,0 +1,141 @@
+"""`perfjax counts`: the library's numbers, private files that are never overwritten, bad input in one line."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from assertions import close
+
+from perfjax import count_privacy as cp
+
+TABLE = 'group,n,where\na,3,x\nb,100000,"y, z"\nc,0,\n'
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_text(TABLE)
+    return path
+
+
+def asked(table, *more, column="n"):
+    return "counts", "--csv", table, "--column", column, "--release", table.with_name("out.csv"), *more
+
+
+def test_the_numbers_are_those_of_the_library(run):
+    code, out, _ = run("counts", "--tolerance", "0.1", "--sizes", "1,100", "--json")
+    report = json.loads(out)
+    assert code == 0
+    made = cp.design("log-gaussian", 0.1)
+    for row, n in zip(report["sizes"], (1, 100), strict=True):
+        close(row["budget"], made.budget(n), 1e-12)
+        close(row["error"], made.error(n), 1e-12)
+        close(row["epsilon"], cp.epsilon(made, n, 1e-6), 1e-12)
+        bounds = cp.best_lower_bound(0.1, n - 1)
+        close(row["least_budget"], bounds.best, 1e-12)
+        assert row["least_budget_by"] == bounds.winner
+        close(row["ratio"], row["budget"] / row["least_budget"], 1e-12)
+
+
+def test_the_table_says_what_is_promised(run):
+    code, out, _ = run("counts", "--mechanism", "spacing", "--tolerance", "0.25", "--sizes", "1,1000")
+    assert code == 0
+    text = " ".join(out.split())
+    for words in (
+        "spacing",
+        "4.05",
+        "below 0.25 max(n, 1)",
+        "v(n)-zCDP",
+        "do not publish budgets",
+        "possible",
+        "ratio",
+    ):
+        assert words in text
+
+
+def test_a_release_keeps_the_rest_of_the_table(run, table):
+    code, out, _ = run(*asked(table, "--seed", "1"))
+    assert code == 0
+    assert "Released 3 counts" in out
+    assert "known seed" in " ".join(out.split())
+    with table.with_name("out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["group"], row["where"]) for row in rows] == [("a", "x"), ("b", "y, z"), ("c", "")]
+    released = np.asarray([int(row["n"]) for row in rows])
+    assert np.all(released >= 0)
+    assert released[1] != 100_000
+    assert abs(released[1] / 100_000 - 1) < 0.4
+    assert table.read_text() == TABLE
+
+
+def test_without_a_seed_no_two_releases_are_alike(run, table):
+    found = []
+    for _ in range(2):
+        assert run(*asked(table, "--force"))[0] == 0
+        found.append(table.with_name("out.csv").read_text())
+    assert found[0] != found[1]
+
+
+def test_an_existing_file_is_kept_without_force(run, table):
+    out = table.with_name("out.csv")
+    out.write_text("precious")
+    code, _, error = run(*asked(table))
+    assert (code, out.read_text()) == (2, "precious")
+    assert "exists; give --force" in error
+    assert run(*asked(table, "--force"))[0] == 0
+    assert out.read_text() != "precious"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "the file is empty"),
+        ("n\n", "there are no rows"),
+        ("m\n3\n", "column `n` is not among m"),
+        ("n,n\n3,4\n", "column `n` is there more than once"),
+        ("n\n3\n2.5\n", 'row 2: `n` must be a whole number of at least 0 and below 2^53, but is "2.5"'),
+        ("n\n-1\n", 'row 1: `n` must be a whole number of at least 0 and below 2^53, but is "-1"'),
+        ("n\n3\nmany\n", 'row 2: `n` must be .* but is "many"'),
+        ("n\nnan\n", 'row 1: `n` must be .* but is "nan"'),
+        ("n,m\n3\n", "row 1: 1 values, but 2 columns"),
+        ("\xff".encode("latin-1"), "not a CSV file"),
+        ('n\n"3', "not a CSV file"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_nothing_is_written(run, table, content, words):
+    table.write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, out, error = run(*asked(table))
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert len(list(table.parent.iterdir())) == 1
+    assert re.search(words.replace("^", r"\^"), error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--tolerance", "1"), "`relative_error` must lie in (0, 1), but is 1"),
+        (("--tolerance", "0"), "`relative_error` must lie in (0, 1), but is 0"),
+        (("--shift", "0"), "`shift` must lie in (0, inf), but is 0"),
+        (("--mechanism", "spacing", "--tolerance", "0.5"), "`relative_error` must lie in [0.02, 0.25], but is 0.5"),
+        (("--mechanism", "spacing", "--shift", "1"), '`shift` must be left out for "spacing"'),
+        (("--sizes", "1,0"), "`sizes` must be whole numbers of at least 1"),
+        (("--delta", "0"), "`delta` must lie in (0, 1), but is 0"),
+        (("--csv", "there"), "--csv, --column and --release together"),
+        (("--seed", "1"), "`seed` goes with a release"),
+    ],
+)
+def test_bad_input_is_one_line(run, arguments, words):
+    code, out, error = run("counts", *arguments)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert words in error
+
+
+def test_the_true_counts_are_never_replaced(run, table):
+    code, _, error = run("counts", "--csv", table, "--column", "n", "--release", table, "--force")
+    assert code == 2
+    assert "must not replace the true counts" in error
+    assert table.read_text() == TABLE
+    assert "no folder" in run("counts", "--csv", table, "--column", "n", "--release", table / "x" / "out.csv")[2]
+    assert "No such file" in run(*asked(table.with_name("gone.csv")))[2]
