@@ -55,6 +55,7 @@ def test_samples_follow_the_tail():
     assert cp.airy_noise(jax.random.key(0), (3,), jnp.float32).dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_the_budget_of_airy_noise_holds_at_every_order():
     """D_alpha / alpha falls with the order from KL on; both directions are one, the density being even."""
     for shift in SHIFTS:
@@ -106,6 +107,7 @@ def test_the_budget_is_the_divergence_and_falls_below_the_information():
     assert np.all(cp.airy_score_cumulant(t) < cp.FISHER_INFORMATION * t**2 / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [pytest.param(0.1, marks=pytest.mark.slow), 1.0])
 def test_the_error_is_below_the_tolerance_at_every_count_and_the_budget_falls(shift):
     """By quadrature, whose error is seen by comparing it with twice as fine a one."""

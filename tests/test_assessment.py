@@ -42,6 +42,7 @@ def test_the_likeliest_records_are_simulated(found):
     assert found.to_xarray().directions.dims == ("direction", "record")
 
 
+@pytest.mark.slow
 def test_with_too_few_releases_their_sum_is_known_all_the_same():
     alone = assess(Moments(1.0, "paper"), [-0.5, 0.1, 0.8], releases=(1, 1), **BUDGET)
     assert int(alone.scan.status) == ScanStatus.NOT_IDENTIFIED
@@ -51,6 +52,7 @@ def test_with_too_few_releases_their_sum_is_known_all_the_same():
     assert "unknown" in str(alone)
 
 
+@pytest.mark.slow
 def test_labels_show_only_when_the_budget_is_large():
     transcript = HybridTranscript(Moments(1.0, "paper"), 4, np.asarray([[True, True, False]]))
     z = (-0.5, 0.1, 0.8)
@@ -108,6 +110,7 @@ def asked(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_the_command_answers_like_the_library(run, asked, tmp_path):
     code, out, _ = run("reconstruct", asked, "--json", "--save", tmp_path / "out.nc", "--plot", tmp_path / "out.png")
     report = json.loads(out)

@@ -36,6 +36,7 @@ def scenario_file(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_tune_answers_like_the_library(run, scenario_file):
     path = scenario_file()
     code, out, _ = run("tune", path, "--json")
@@ -128,6 +129,7 @@ def test_the_budget_i_am_bound_to_stands_beside_the_best(run, scenario_file, bud
     assert "Your budget costs" in out
 
 
+@pytest.mark.slow
 def test_randomized_response_is_tuned_by_epsilon(run, scenario_file):
     path = scenario_file(preset="randomized-response")
     code, out, _ = run("tune", path, "--at-epsilon", 2, "--json")
@@ -162,6 +164,7 @@ def test_a_picture_that_cannot_be_saved_is_refused_before_the_search(run, scenar
     assert (tmp_path / "kept.png").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_an_infeasible_constraint_is_an_answer_not_a_crash(run, scenario_file):
     code, out, _ = run("tune", scenario_file(), "--recruit", 0, "--constraint", "theorem-2")
     assert code == 0

@@ -22,6 +22,7 @@ def simulate(scenario, trials=8, key=0):
     return pj.simulate_counts(scenario, key=jax.random.key(key), trials=trials)
 
 
+@pytest.mark.slow
 def test_a_draw_depends_on_key_trial_and_release_only(scenario):
     few, many = simulate(scenario, 3), simulate(scenario, 40)
     for one, other in zip(jax.tree.leaves(few)[:3], jax.tree.leaves(many)[:3], strict=True):
@@ -38,6 +39,7 @@ def test_parts_are_the_whole_bit_for_bit(scenario):
         np.testing.assert_array_equal(joined[:11], getattr(whole, name))
 
 
+@pytest.mark.slow
 def test_trials_and_releases_share_no_noise(scenario):
     runs = simulate(scenario, 2000)
     share = np.asarray(runs.leak_probability[:, :2])
@@ -75,6 +77,7 @@ def test_a_chi_square_number_is_the_quantile_of_its_word(degrees, dtype, toleran
     np.testing.assert_allclose(found, np.where(z < 0, low, high), rtol=tolerance)
 
 
+@pytest.mark.slow
 def test_users_share_the_noise():
     """One round at 20,000 users: the leaked count varies far more than independent leaks would."""
     scenario = gaussian(1.0, dim=12, outside="recomputed", population=20_000.0, rounds=1)
@@ -132,6 +135,7 @@ def test_users_have_no_gradient():
         )(0.3)
 
 
+@pytest.mark.slow
 def test_a_run_that_collapsed_stays_so():
     """Everyone recruits: a population can come back from its floor. Each scenario of a batch has its own."""
     scenario = gaussian(1.0, rounds=6, population=6.0, leave=0.9, recruit=0.3, recruiters="everyone")

@@ -154,6 +154,7 @@ def test_shares_of_the_whole_multiset():
     assert design.gap <= 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rho", "shares", "risk"),
     [
@@ -191,6 +192,7 @@ def test_a_swap_is_an_upper_bound_on_the_distance():
 RANDOM = np.random.default_rng(3).normal(size=(8, 7, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_shares_beat_the_optimal_ones(seed):
     rows, contrast = RANDOM[seed], RANDOM[seed + 4][0]
@@ -228,6 +230,7 @@ def test_an_in_and_an_out_mean_follow_the_cube_root_law():
     np.testing.assert_allclose(found, 4 * (3 ** (1 / 3) + 5 ** (1 / 3)) ** 3, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_separation_is_bought_with_precision():
     design = functools.partial(separated_optimal, hybrid(), Z, target=2, kappa=1 / 400)
     free = design(separation=0.0)

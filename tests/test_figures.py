@@ -48,6 +48,7 @@ def test_figure_1_collapse_when_more_leave_and_growth_when_more_recruit(tmp_path
     drawn(data, tmp_path, 4)
 
 
+@pytest.mark.slow
 def test_the_moving_error_averages_the_last_releases():
     data = figures.numbers(1, trials=2, window=4)
     error, moving = data.error.values, data.moving_error.values

@@ -28,6 +28,7 @@ def drawn(data, folder, panels):
     assert all(figures.summary(data))
 
 
+@pytest.mark.slow
 def test_figure_1_copies_are_worse_under_basic_composition_and_flat_under_the_others(tmp_path):
     data = figures.numbers("recon-1", most=12, trials=2000)
     assert np.all(data.basic_risk.diff("releases") > 0)
@@ -112,6 +113,7 @@ def test_figure_4_the_best_number_of_thresholds_depends_on_the_grid(tmp_path):
     drawn(data, tmp_path, 4)
 
 
+@pytest.mark.slow
 def test_figure_5_the_bound_says_little_at_small_budgets(tmp_path):
     data = figures.numbers("recon-5", trials=8000)
     published = data.sel(epsilon=[0.5, 1.0, 2.0, 5.0, 10.0])

@@ -38,6 +38,7 @@ def test_every_leaf_matches_central_differences(name, objective):
     assert np.sum(found != 0) >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("make", [gaussian, response], ids=["gaussian", "response"])
 def test_growth_of_exactly_one_is_an_ordinary_point(make, dtype):

@@ -78,6 +78,7 @@ def test_without_a_constraint_a_count_needs_no_noise():
     assert optimum.noise == optimum.value == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("population", [6.0, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_the_law_agrees_with_counts(population):
     """All or none are leaked: the population after one release has two humps, and far more risk of collapse."""

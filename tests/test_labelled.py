@@ -95,6 +95,7 @@ def test_the_split_is_the_best_of_all():
         np.testing.assert_allclose(a**2 / real[k] + b**2 / (total[k] - real[k]), (a + b) ** 2 / total[k], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_scaling_of_a_balanced_split_under_every_accountant():
     """Flat for linear accountants and even numbers, L/(L² - 1) for odd ones, rising under basic composition."""
     even, odd = np.arange(2.0, 41, 2), np.arange(3.0, 41, 2)
@@ -193,6 +194,7 @@ def test_van_trees_bounds_the_error_of_the_posterior_mean():
         assert bound > 0.7 * risk
 
 
+@pytest.mark.slow
 def test_what_stands_beside_the_bound():
     """IN and OUT means of 1 + 3 records at a budget that resolves nothing: the bound is worse than a guess."""
     rows = np.array([[1 / 4] * 4, [0, 1 / 3, 1 / 3, 1 / 3]])

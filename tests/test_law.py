@@ -57,6 +57,7 @@ def test_a_row_holds_all_of_its_mass_however_dense_the_nodes(cap, size):
     assert abs(law.std[-1] / last.std() - 1) < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recruiters", ["spared", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_law_and_counts_agree(decline, recruiters):
     scenario = decline.replace(recruiters=recruiters)
@@ -160,6 +161,7 @@ def test_bad_input_is_one_clear_line(decline):
         pj.population_law(decline).quantile(2.0)
 
 
+@pytest.mark.slow
 def test_too_few_nodes_are_told_and_lead_to_no_negative_error():
     """Little noise and fast growth: on 80 nodes the extrapolation would end below 0."""
     scenario = published(0.483, 0.686, 0.05).replace(noise_scale=0.2)

@@ -64,6 +64,7 @@ def test_recomputed_is_a_mixture_of_noncentral_chi_squares(dim):
     close(found, [recomputed_mixture(g, m, t, dim) for _, m, g, t in settings], 1e-8, of=settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(12, marks=pytest.mark.slow)])
 def test_recomputed_given_the_distance_is_a_noncentral_chi_square(dim):
     """With n = 100, gamma = 20 the kink of the square root lies inside the range of the integral."""
@@ -89,6 +90,7 @@ def test_recomputed_given_the_distance_is_a_noncentral_chi_square(dim):
     np.testing.assert_allclose(single, exact, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_shared_given_the_distance_is_one_normal_distribution_function():
     for case in cases("performative", "leak_given_distance"):
         close(leak_probability_given_distance(**case["inputs"]), case["value"], case["tol"])

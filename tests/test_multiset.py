@@ -300,6 +300,7 @@ MOMENT_TABLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accountant", ["basic", "zcdp", "rdp", "gdp"])
 def test_table_of_best_numbers_of_moments(accountant):
     found = scanned(PAPER, np.array(list(MOMENT_TABLE)), accountant)

@@ -93,6 +93,7 @@ def test_theorem_4_the_promised_round_is_on_the_expected_path():
     assert path.error[t] <= 1.0**2
 
 
+@pytest.mark.slow
 def test_a_finite_budget_can_maximize_utility():
     """The title, in both settings."""
     for optimum in (pj.tune(published(), BOUND), pj.tune(response(), FINAL)):
@@ -101,6 +102,7 @@ def test_a_finite_budget_can_maximize_utility():
         assert optimum.value < 0.1 * optimum.value_without_privacy
 
 
+@pytest.mark.slow
 def test_figure_2_the_best_budget_falls_with_the_leaving_rate():
     leave = jnp.linspace(0.05, 0.45, 9)
     best = jax.vmap(lambda q: pj.tune(response(leave=q, recruit=0.5, rounds=200, population=400), FINAL))(leave)

@@ -88,6 +88,7 @@ def test_log_linear_rules():
     assert np.isfinite(policy(0.0, 0))
 
 
+@pytest.mark.slow
 def test_policies_travel_in_scenario_files(tmp_path):
     scenario = small(rounds=1)
     policies = (

@@ -96,6 +96,7 @@ def test_gradients_are_differences():
     gradient_is_central_difference(p, 1.3, 12.0, 20.0, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_derivative_by_releases_is_that_of_even_numbers():
     """By "zcdp" an even number does not matter; by "basic" each of them leaks less than the one before."""
 
@@ -144,6 +145,7 @@ def test_a_round_costs_every_solver_the_same():
 # What users share.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 3, 12])
 def test_given_the_shared_noise_an_error_is_a_noncentral_chi_square_variable(dim):
     node, weight = shared_rule(dim)
@@ -205,6 +207,7 @@ def histograms(found, expected):
     return (one + other) / 2 + (one - other) / np.sqrt(2), (one + other) / 2
 
 
+@pytest.mark.slow
 def test_counts_law_and_mean_field_agree():
     scenario = loop(1.0, 9.0, releases=4, dim=4, population=60.0, rounds=3, cap=90)
     runs = pj.simulate_counts(scenario, key=jax.random.key(0), trials=4000)

@@ -20,6 +20,7 @@ def scanned(family, z, accountant, low=2, high=40):
     return rc.scan_releases(family, z, releases=(low, high), epsilon=EPSILON, delta=DELTA, accountant=accountant)
 
 
+@pytest.mark.slow
 def test_1_even_moments_are_half_as_sensitive_which_changes_the_results():
     """With the exact sensitivities the boundary pair has its least bound at 39, not at the largest number scanned."""
     paper, exact = scanned(PAPER, PAIRS, "basic"), scanned(EXACT, PAIRS, "basic")

@@ -74,11 +74,13 @@ def test_a_settled_schedule_is_where_scipy_ends():
     assert float(best.log_value) <= found.fun + 1e-9
 
 
+@pytest.mark.slow
 def test_noise_falls_over_time():
     noise = np.asarray(pj.tune_schedule(published()).noise)
     assert np.all(np.diff(noise) < 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recruiters", ["spared", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_corners(recruiters):
     def found(**changes):
@@ -124,6 +126,7 @@ def test_nothing_changes_without_leavers_and_recruits():
     assert status(best) is pj.Status.NO_PRIVACY
 
 
+@pytest.mark.slow
 def test_a_population_at_the_cap_is_a_kink():
     best = pj.tune_schedule(gaussian(cap=100.0))
     assert status(best) is pj.Status.KINK
@@ -170,6 +173,7 @@ def test_one_level_is_the_best_constant():
     close(best.ratio, 1, 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structure", ["free", pytest.param("geometric", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "make", [lambda: gaussian(clip_radius=10.0), lambda: response(rounds=10)], ids=["mean", "bits"]
@@ -300,6 +304,7 @@ def small_file(tmp_path):
     return tmp_path / "small.toml"
 
 
+@pytest.mark.slow
 def test_the_command_answers_like_the_library(run, small_file, tmp_path):
     saved, picture = tmp_path / "best.toml", tmp_path / "best.png"
     code, out, _ = run("schedule", small_file, "--total-rho", 400, "--json", "--save", saved, "--plot", picture)

@@ -60,6 +60,7 @@ def test_they_are_undefined_with_a_reason(scenario, objective, arguments, expect
     assert str(found) == f"Sensitivities of {found.noise_name}: undefined ({expected.meaning})"
 
 
+@pytest.mark.slow
 def test_they_are_undefined_where_the_best_noise_jumps():
     """leave = 0.247 and 0.280 at recruit = 0.01, threshold 0.01 have their minima far apart: in between, a tie."""
 

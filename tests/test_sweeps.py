@@ -81,6 +81,7 @@ def test_one_cell_one_key():
     np.testing.assert_allclose(data.error[4, 1], alone.error, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_an_optimum_is_labelled():
     data = pj.sweep(TUNE, response(), {"leave": [0.1, 0.9], "recruit": [0.05]})
     assert data.status.dtype.kind == "i"
@@ -92,6 +93,7 @@ def test_an_optimum_is_labelled():
     assert data.minima.dims == ("leave", "recruit", "minimum")
 
 
+@pytest.mark.slow
 def test_an_infeasible_cell_is_nan_and_says_so():
     run = functools.partial(TUNE, constraint="growth", bounds=(0.01, 10.0))
     data = pj.sweep(run, gaussian(recruit=0.0, leave=0.5), {"recruit": [0.0, 0.9]})
@@ -154,6 +156,7 @@ def test_provenance_says_what_ran():
 # Chunks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [pj.mean_field, pytest.param(TUNE, marks=pytest.mark.slow)], ids=["mean_field", "tune"])
 def test_chunks_change_no_bit(run):
     whole = pj.sweep(run, SMALL, OVER)
@@ -249,6 +252,7 @@ def test_a_finished_store_is_read_not_computed(tmp_path, monkeypatch):
     same(first, stored(tmp_path / "s.zarr", chunk=3))
 
 
+@pytest.mark.slow
 def test_a_result_goes_through_netcdf_and_zarr(tmp_path):
     data = pj.sweep(TUNE, SMALL, {"leave": LEAVE}, store=tmp_path / "s.zarr", chunk=3)
     data.to_netcdf(tmp_path / "r.nc", engine="scipy", format="NETCDF3_64BIT")  # the one engine that is always there

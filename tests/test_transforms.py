@@ -71,6 +71,7 @@ def test_a_batch_is_its_members(make):
             np.testing.assert_allclose(compiled[k], alone, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_batch_of_scenarios_gives_a_batch_of_optima():
     scenarios = jax.vmap(lambda q: gaussian(leave=q))(LEAVE)
     optima = eqx.filter_vmap(lambda s: pj.tune(s, BOUND))(scenarios)

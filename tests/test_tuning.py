@@ -248,6 +248,7 @@ def test_a_constraint_that_does_not_bind_changes_nothing():
     np.testing.assert_allclose(held.noise, free.noise, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recruiters", ["spared", pytest.param("everyone", marks=pytest.mark.slow)])
 def test_the_theorem_is_more_than_is_needed(recruiters):
     scenario = gaussian(clip_radius=20.0, leave=0.9, recruit=0.2, recruiters=recruiters)
@@ -302,6 +303,7 @@ def test_both_minima_of_the_published_example():
     assert optimum.noise == optimum.minima[0]
 
 
+@pytest.mark.slow
 def test_thirteen_published_cells_have_two_minima_of_the_bound():
     count = np.sum(~np.isnan(published_bound("float64").minima), axis=-1).reshape(5, 900)
     np.testing.assert_array_equal(np.sum(count == 2, axis=-1), [13, 0, 0, 0, 0])
@@ -398,6 +400,7 @@ def test_kinks_of_the_published_grid_are_where_the_population_just_reaches_the_c
     assert np.min(gap[~kink]) > 1e-6
 
 
+@pytest.mark.slow
 def test_the_bound_is_least_in_the_regime_of_collapse_in_few_published_cells():
     growth = published_bound("float64").growth
     np.testing.assert_array_equal(np.sum(growth.reshape(5, 900) < 1, axis=-1), [74, 52, 35, 30, 16])
