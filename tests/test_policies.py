@@ -263,20 +263,22 @@ def test_never_losing_on_random_scenarios(cap, rounds, count):
     assert np.mean(policy < schedule * (1 - 1e-6)) > 0.2, "reacting should pay somewhere"
 
 
+PUBLISHED = [
+    (0.11, 0.52, 0.02),
+    (0.3, 0.7, 0.2),
+    (0.5, 0.5, 0.02),
+    (0.7, 0.3, 0.2),
+    (0.45, 0.11, 0.02),
+    (0.7, 0.3, 0.02),
+]
+
+
 @pytest.mark.slow
-def test_never_losing_at_published_settings():
-    settings = (
-        (0.11, 0.52, 0.02),
-        (0.3, 0.7, 0.2),
-        (0.5, 0.5, 0.02),
-        (0.7, 0.3, 0.2),
-        (0.45, 0.11, 0.02),
-        (0.7, 0.3, 0.02),
-    )
-    for at in settings:
-        best = pj.tune_policy(published(*at), actions=48)
-        assert float(best.value) <= float(best.value_schedule) * (1 + 1e-6), at
-        assert float(best.value_schedule) <= float(best.value_constant) * (1 + 1e-6), at
+@pytest.mark.parametrize("at", PUBLISHED)
+def test_never_losing_at_published_settings(at):
+    best = pj.tune_policy(published(*at), actions=48)
+    assert float(best.value) <= float(best.value_schedule) * (1 + 1e-6)
+    assert float(best.value_schedule) <= float(best.value_constant) * (1 + 1e-6)
 
 
 SIMULATED = {
