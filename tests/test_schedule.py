@@ -235,9 +235,11 @@ def test_bad_input(options, message):
         pj.tune_schedule(gaussian(clip_radius=10.0), **options)
 
 
-def test_a_budget_needs_a_radius():
-    with pytest.raises(ValueError, match="Without `clip_radius`"):
-        pj.tune_schedule(gaussian(), total_rho=1.0)
+def test_a_budget_needs_a_mechanism_that_has_one():
+    counts = gaussian().replace(mechanism=pj.ShiftedLogCount(0.2, 1.0))
+    for scenario in (gaussian(), counts):
+        with pytest.raises(ValueError, match="need a mechanism with a local privacy budget"):
+            pj.tune_schedule(scenario, total_rho=1.0)
 
 
 def test_the_law_needs_a_floor_or_a_penalty():
@@ -349,3 +351,18 @@ def test_a_bad_command_is_one_clear_line(run, small_file, options, words):
     assert error.startswith("perfjax: ")
     assert error.count("\n") == 1
     assert words in error
+
+
+@pytest.mark.parametrize("outside", ["shared", pytest.param("recomputed", marks=pytest.mark.slow)])
+def test_gradients_by_every_noise_are_central_differences(outside):
+    scenario = gaussian(outside=outside, rounds=4)
+
+    @jax.jit
+    @jax.value_and_grad
+    def objective(log_noise):
+        return EVERY.evaluate(scenario.with_noise(jnp.exp(log_noise))).log_value
+
+    here = jnp.linspace(0.5, -1.5, 5)
+    _, gradient = objective(here)
+    for release, step in enumerate(1e-4 * np.eye(5)):
+        close(gradient[release], (float(objective(here + step)[0]) - float(objective(here - step)[0])) / 2e-4, 1e-6)

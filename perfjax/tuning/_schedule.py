@@ -218,8 +218,13 @@ def _budget(scenario, bounds, total_rho, release_rho) -> Budget:
     low, high = as_log_bounds(bounds, scenario)
     if total_rho is None and release_rho is None:
         return Budget(mechanism, low, high, None, allows_none=True)
-    if getattr(mechanism, "clip_radius", mechanism.noise) is None:
-        raise ValueError("Without `clip_radius` a mean has no privacy budget: `total_rho` and `release_rho` need one.")
+    most_private = high if mechanism.more_is_private else low
+    least = Budget(mechanism, low, high).spent(most_private[None])
+    if _check.is_known(least) and not np.isfinite(least):
+        raise ValueError(
+            "`total_rho` and `release_rho` need a mechanism with a local privacy budget; a mean without `clip_radius`"
+            " and a count have none."
+        )
     total, each = (_as_rho(x, name, low.dtype) for x, name in ((total_rho, "total_rho"), (release_rho, "release_rho")))
     if each is not None:
         _check_rho("release_rho", each, Budget(mechanism, low, high), 1, greatest=False)

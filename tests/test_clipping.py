@@ -1,0 +1,71 @@
+"""Noise and clipping radius together: what clipping gains, what its bias costs, and where the least error lies."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from assertions import close
+from scenarios import gaussian, response
+
+import perfjax as pj
+
+ERROR = pj.CumulativeError()
+
+
+def scenario(**changes):
+    options = {"dim": 2, "mean": 0.7, "rounds": 2, "threshold": 0.1, "clip_radius": 5.0}
+    return gaussian(**(options | changes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release_rho", [None, 0.5])
+def test_no_pair_of_a_fine_grid_is_better(release_rho):
+    best = pj.tune_clipping(scenario(), release_rho=release_rho)
+    typical = np.sqrt(2 + 2 * 0.7**2)
+    radii = np.geomspace(0.1 * typical, 4 * typical, 40)
+    noises = np.geomspace(1e-2, 1e2, 60)
+
+    @jax.jit
+    def values(radius):
+        clipped = scenario(clip_radius=1.0).with_leaves(clip_radius=radius)
+        least = 0.0 if release_rho is None else radius * jnp.sqrt(2 / release_rho)
+        noise = jnp.maximum(noises, least)
+        return jax.vmap(lambda x: ERROR.evaluate(clipped.with_noise(x)).log_value)(noise)
+
+    least = min(float(jnp.min(values(radius))) for radius in radii)
+    assert float(best.log_value) <= least + 1e-4
+    close(best.value, ERROR(best.scenario), 1e-9)
+    assert float(best.ratio) < 1
+    if release_rho is not None:
+        rho = best.scenario.mechanism.privacy(1.0).local.rho
+        close(rho, release_rho, 1e-9)
+        assert best.at_bound.tolist() == [-1, 0]
+    assert pj.Status(int(best.status)) is not pj.Status.NOT_CONVERGED
+
+
+@pytest.mark.slow
+def test_bias_is_what_stops_it():
+    """With the mean in the centre of the clipping there is none, and the least radius wins."""
+    centred = pj.tune_clipping(scenario(mean=0.0))
+    assert pj.Status(int(centred.status)) is pj.Status.LOWER_BOUND
+    assert centred.at_bound.tolist()[1] == -1
+    off = pj.tune_clipping(scenario(mean=0.7))
+    assert off.at_bound.tolist()[1] == 0
+    assert float(off.clip_radius) > 2 * float(centred.clip_radius)
+    assert "lower than without clipping" in str(off)
+    close(off.to_xarray().clip_radius, off.clip_radius, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pj.tune_clipping(response()), "`mechanism` must be a GaussianMean"),
+        (lambda: pj.tune_clipping(scenario(), pj.CumulativeError(solver="law")), '`solver` must be "mean-field"'),
+        (lambda: pj.tune_clipping(scenario(), release_rho=0.0), r"`release_rho` must lie in \(0, inf\]"),
+        (lambda: pj.tune_clipping(scenario(), radius_bounds=(2.0, 1.0)), "`radius_bounds` must have the lower end"),
+        (lambda: pj.tune_clipping(scenario(), bounds=(2.0, 1.0)), "`bounds` must have the lower end"),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
