@@ -153,6 +153,7 @@ def test_14_a_label_can_be_identified_locally_and_not_at_all():
     rows = rc.transcript_rows(PAPER, z, 3)
     bound = rc.target_bound(*rc.split_columns(rows, 2))
     np.testing.assert_allclose(bound, np.linalg.inv(rc.multiset_information(PAPER, z, 3))[2, 2], rtol=1e-9)
+    np.testing.assert_allclose(bound, 0.7420, atol=5e-5)
     twins = rc.label_twins(release, np.random.default_rng(0).uniform(-1, 1, (2, 3)), 2)
     np.testing.assert_array_equal(twins, [True, True, False])
     np.testing.assert_allclose(rc.label_floor(z), 0.28222, atol=5e-6)

@@ -247,7 +247,9 @@ def target_bound(target: Numbers, nuisance: Numbers) -> Float[Array, "..."]:
     Source: "Reconstruction Limits for Repeated Differentially Private Aggregates", Section II-B.
     """
     target, nuisance = as_floats(target=target, nuisance=nuisance)
-    return jnp.sum(_contrasts(target, nuisance, jnp.eye(target.shape[-1], dtype=target.dtype)), -1)
+    each = _contrasts(target, nuisance, jnp.eye(target.shape[-1], dtype=target.dtype))
+    identified = jnp.all(jnp.isfinite(each), -1)
+    return jnp.where(identified, jnp.sum(jnp.where(identified[..., None], each, 0), -1), jnp.inf)
 
 
 def target_reason(target: Numbers, nuisance: Numbers) -> Int[Array, "..."]:
