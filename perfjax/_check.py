@@ -27,6 +27,7 @@ __all__ = [
     "check_shapes",
     "fail",
     "in_dtype",
+    "in_precision",
     "in_range",
     "is_known",
     "one_dtype",
@@ -175,7 +176,12 @@ def one_dtype(tree: PyTree) -> PyTree:
     dtypes = [x.dtype for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
     with jax.numpy_dtype_promotion("standard"):
         widest = functools.reduce(jnp.promote_types, dtypes)
-    return jax.tree.map(lambda x: _cast(x, widest) if eqx.is_inexact_array(x) else x, tree)
+    return in_precision(tree, widest)
+
+
+def in_precision(tree: PyTree, dtype: DTypeLike) -> PyTree:
+    """`tree` with its float arrays in `dtype`."""
+    return jax.tree.map(lambda x: _cast(x, dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
 def _cast(array: Array, dtype: DTypeLike) -> Float[Array, "..."]:

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, DTypeLike, Float, Int
@@ -130,7 +129,7 @@ class Scenario(eqx.Module):
 
     def astype(self, dtype: DTypeLike) -> "Scenario":
         """The scenario with all float leaves in another dtype, "float32" or "float64"."""
-        return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, self)
+        return _check.in_precision(self, dtype)
 
     def without_privacy(self) -> "Scenario":
         """The scenario with no noise: everybody is leaked at every release."""
@@ -154,6 +153,10 @@ class Scenario(eqx.Module):
         name = self.mechanism.noise_name
         scenario = eqx.tree_at(lambda s: getattr(s.mechanism, name), self, noise)
         return scenario if self.policy is None else eqx.tree_at(lambda s: s.policy, scenario, None)
+
+    def with_one_noise(self) -> "Scenario":
+        """The scenario with one noise for all releases, for a search in which its own plays no role."""
+        return self.with_noise(self.noises()[0]) if self.varies else self
 
     @property
     def varies(self) -> bool:

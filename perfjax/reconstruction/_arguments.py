@@ -6,11 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, DTypeLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float
 
 from perfjax._check import Numbers, as_count, as_float, fail, in_range, is_known
 
-__all__ = ["as_records", "as_releases", "in_precision", "inside", "longest"]
+__all__ = ["as_records", "as_releases", "inside", "longest"]
 
 
 def as_records(records: Float[Array, "..."], *, least: int = 1, exactly: int | None = None) -> Float[Array, "... m"]:
@@ -46,8 +46,3 @@ def as_releases(releases: ArrayLike, length: int | None) -> Float[Array, "..."]:
         raise fail("releases", "be whole", count)
     count = in_range(count, "releases", 1.0, math.inf if length is None else float(length), open_high=length is None)
     return count if is_known(count) else jax.lax.stop_gradient(count)
-
-
-def in_precision(tree: PyTree, dtype: DTypeLike) -> PyTree:
-    """`tree` with its float arrays in `dtype`: a family follows the records that it is asked about."""
-    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from perfjax._check import Numbers, as_count, as_floats, as_kind, fail, in_range
-from perfjax.reconstruction._arguments import in_precision
+from perfjax._check import Numbers, as_count, as_floats, as_kind, fail, in_precision, in_range
 from perfjax.reconstruction._families import AbstractFamily
 from perfjax.reconstruction._inverses import small_product, solve_positive
 

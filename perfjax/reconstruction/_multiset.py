@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from perfjax._check import Numbers, as_floats, as_kind, in_range
+from perfjax._check import Numbers, as_floats, as_kind, in_precision, in_range
 from perfjax._linear import product
-from perfjax.reconstruction._arguments import as_records, as_releases, in_precision, inside, longest
+from perfjax.reconstruction._arguments import as_records, as_releases, inside, longest
 from perfjax.reconstruction._families import AbstractFamily
 from perfjax.reconstruction._inverses import left_inverse, transposed
 from perfjax.reconstruction._reasons import Reason

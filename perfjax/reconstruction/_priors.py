@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import Numbers, as_floats, as_kind, in_range
-from perfjax.reconstruction._arguments import as_records, as_releases, in_precision, inside, longest
+from perfjax._check import Numbers, as_floats, as_kind, in_precision, in_range
+from perfjax.reconstruction._arguments import as_records, as_releases, inside, longest
 from perfjax.reconstruction._families import AbstractFamily
 from perfjax.reconstruction._inverses import left_inverse
 

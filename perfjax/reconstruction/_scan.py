@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from perfjax._check import Numbers, as_floats, as_kind, fail
+from perfjax._check import Numbers, as_floats, as_kind, fail, in_precision
 from perfjax._fields import Field, as_dataset
 from perfjax.accounting import ClassicValidity, classic_validity, effective_epsilon, kappa
-from perfjax.reconstruction._arguments import as_records, as_releases, in_precision, inside
+from perfjax.reconstruction._arguments import as_records, as_releases, inside
 from perfjax.reconstruction._families import AbstractFamily
 from perfjax.reconstruction._multiset import bound_and_reason, label_floor
 from perfjax.reconstruction._priors import nearby_van_trees, trivial_risk

@@ -11,8 +11,8 @@ from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError
 from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._constant import as_log_bounds
-from perfjax.tuning._descent import descend
-from perfjax.tuning._optimum import Status
+from perfjax.tuning._descent import at_bound, best_of, descend
+from perfjax.tuning._optimum import Status, first_status, status_field
 
 __all__ = ["ClippingOptimum", "tune_clipping"]
 
@@ -70,9 +70,9 @@ class ClippingOptimum(eqx.Module):
             "log_value_unclipped",
             "ratio",
             "gradient_norm",
-            "status",
         )
-        return {name: Field(getattr(self, name), (), {}) for name in names}
+        found = {name: Field(getattr(self, name), (), {}) for name in names}
+        return found | {"status": status_field(self.status)}
 
     def to_xarray(self) -> "xarray.Dataset":
         """The numbers as a dataset."""
@@ -132,8 +132,7 @@ def tune_clipping(
     if getattr(objective, "solver", "mean-field") != "mean-field":
         requirement = 'be "mean-field": the law and the counts know no clipping'
         raise _check.fail("solver", requirement, _check.quoted(objective.solver))
-    if scenario.varies:
-        scenario = scenario.with_noise(jnp.atleast_1d(mechanism.noise)[0])
+    scenario = scenario.with_one_noise()
     objective.check(scenario)
     typical = jnp.sqrt(jnp.sum(_variances(mechanism)) + jnp.sum(jnp.broadcast_to(mechanism.mean, mechanism.dim) ** 2))
     radius_bounds = tuple(x * typical for x in RADIUS_RANGE) if radius_bounds is None else radius_bounds
@@ -186,9 +185,8 @@ def _tune_clipping(scenario, objective, noise_bounds, radius_bounds, rho) -> Cli
         return log_value(parameters), jax.jacfwd(log_value)(parameters)
 
     found = jax.lax.map(lambda at: from_start(*at), (starts, lows))
-    best = jax.tree.map(lambda x: x[jnp.nanargmin(found.value)], found)
-    margin = 1e-5 * (high - low)
-    at_bound = jnp.select([best.place <= low + margin, best.place >= high - margin], [-1, 1], 0)
+    best = best_of(found)
+    ends = at_bound(best.place, low, high)
     noise, radius = pair(best.place)
     gradient_norm = jnp.max(jnp.abs(best.slope))
     return ClippingOptimum(
@@ -198,16 +196,16 @@ def _tune_clipping(scenario, objective, noise_bounds, radius_bounds, rho) -> Cli
         clip_radius=radius,
         log_value=best.value,
         log_value_unclipped=found.value[-1],
-        at_bound=at_bound,
+        at_bound=ends,
         gradient_norm=gradient_norm,
-        status=_status(at_bound, gradient_norm),
+        status=_status(ends, gradient_norm),
     )
 
 
-def _status(at_bound, gradient_norm):
+def _status(ends, gradient_norm):
     cases = {
         Status.NOT_CONVERGED: ~(gradient_norm <= LEVEL),
-        Status.LOWER_BOUND: jnp.any(at_bound < 0),
-        Status.UPPER_BOUND: jnp.any(at_bound > 0),
+        Status.LOWER_BOUND: jnp.any(ends < 0),
+        Status.UPPER_BOUND: jnp.any(ends > 0),
     }
-    return jnp.select(list(cases.values()), [jnp.asarray(s) for s in cases], jnp.asarray(Status.INTERIOR))
+    return first_status(cases, Status.INTERIOR)

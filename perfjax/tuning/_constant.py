@@ -14,7 +14,7 @@ from perfjax.leakage import LikelihoodRatioAbove
 from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
 from perfjax.scenario import Scenario, as_single
-from perfjax.tuning._optimum import Optimum, Status
+from perfjax.tuning._optimum import Optimum, Status, first_status
 
 __all__ = ["as_log_bounds", "tune"]
 
@@ -66,8 +66,7 @@ def tune(
     """
     as_single(scenario)
     objective = CumulativeError() if objective is None else _check.as_kind(objective, "objective", AbstractObjective)
-    if scenario.varies:
-        scenario = scenario.with_noise(jnp.atleast_1d(scenario.mechanism.noise)[0])
+    scenario = scenario.with_one_noise()
     objective.check(scenario, key)
     _check_constraint(constraint, scenario)
     log_bounds = as_log_bounds(bounds, scenario)
@@ -194,7 +193,7 @@ def _status(best, ends, *, infeasible, collapsed, no_privacy):
         Status.UPPER_BOUND: at_high,
         Status.KINK: kink,
     }
-    return jnp.select(list(cases.values()), [jnp.asarray(s) for s in cases], jnp.asarray(Status.INTERIOR))
+    return first_status(cases, Status.INTERIOR)
 
 
 def _local_minima(basins, log_bounds, margin):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-__all__ = ["Descent", "descend", "projected"]
+__all__ = ["Descent", "at_bound", "best_of", "descend"]
 
 MEMORY = 20  # pairs that L-BFGS keeps
 HALVINGS = 25  # of a step, before it is given up
@@ -41,7 +41,18 @@ class _State(NamedTuple):
     idle: Int[Array, ""]
 
 
-def projected(gradient, place, low, high):
+def at_bound(place: Float[Array, "*n"], low: Float[Array, "..."], high: Float[Array, "..."]) -> Int[Array, "*n"]:
+    """-1 where a place is at the lower bound, 1 where it is at the upper one, else 0."""
+    margin = 1e-5 * (high - low)
+    return jnp.select([place <= low + margin, place >= high - margin], [-1, 1], 0)
+
+
+def best_of(found: Descent) -> Descent:
+    """The best of several descents, stacked."""
+    return jax.tree.map(lambda x: x[jnp.argmin(jnp.where(jnp.isnan(found.value), jnp.inf, found.value))], found)
+
+
+def _projected(gradient, place, low, high):
     """The gradient, 0 where to follow it would leave the bounds."""
     return jnp.where(((place <= low) & (gradient > 0)) | ((place >= high) & (gradient < 0)), 0, gradient)
 
@@ -65,11 +76,11 @@ def descend(
     tolerance = jnp.finfo(start.dtype).eps ** 0.6 if tolerance is None else tolerance
 
     def goes_on(state):
-        slope = jnp.max(jnp.abs(projected(state.gradient, state.place, low, high)))
+        slope = jnp.max(jnp.abs(_projected(state.gradient, state.place, low, high)))
         return (state.steps < steps) & (state.idle < PATIENCE) & (slope > tolerance)
 
     def step(state):
-        slope = projected(state.gradient, state.place, low, high)
+        slope = _projected(state.gradient, state.place, low, high)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
             newton, memory = optimizer.update(slope, state.memory, state.place)
         along = jnp.where(slope == 0, 0, -newton.astype(start.dtype))
@@ -84,7 +95,7 @@ def descend(
     zero = jnp.zeros((), jnp.int32)
     first = _State(start, *value_and_gradient(start), optimizer.init(start), zero, zero)
     end = jax.lax.while_loop(goes_on, step, first)
-    return Descent(end.place, end.value, projected(end.gradient, end.place, low, high), end.steps)
+    return Descent(end.place, end.value, _projected(end.gradient, end.place, low, high), end.steps)
 
 
 def _searched(value_and_gradient, state, along, slope, low, high) -> tuple[Bool[Array, ""], Array, Array, Array]:

@@ -1,6 +1,7 @@
 """What a tuner found, and how sure it is."""
 
 import enum
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from perfjax.objectives import AbstractObjective
 from perfjax.privacy import Privacy
 from perfjax.scenario import Scenario
 
-__all__ = ["Optimum", "Status"]
+__all__ = ["Optimum", "Status", "first_status", "status_field"]
 
 
 class Status(enum.IntEnum):
@@ -44,6 +45,24 @@ _MEANING = {
     Status.KINK: "kink: the population just reaches the cap or the floor",
     Status.INTERIOR: "interior minimum",
 }
+
+
+def first_status(cases: Mapping[Status, Bool[Array, ""]], otherwise: Status) -> Int[Array, ""]:
+    """The first status of `cases` that holds; for code that traces."""
+    return jnp.select(list(cases.values()), [jnp.asarray(status) for status in cases], jnp.asarray(otherwise))
+
+
+def status_field(status: Int[Array, "*batch"]) -> Field:
+    """A status as a field whose attributes say what its numbers mean."""
+    return Field(
+        status,
+        (),
+        {
+            "flag_values": [each.value for each in Status],
+            "flag_meanings": " ".join(each.name.lower() for each in Status),
+            "meanings": ", ".join(f"{each.value}: {each.meaning}" for each in Status),
+        },
+    )
 
 
 class Optimum(eqx.Module):
@@ -105,18 +124,13 @@ class Optimum(eqx.Module):
 
     def fields(self) -> dict[str, Field]:
         """The fields of one optimum; those without an axis are numbers."""
-        statuses = {
-            "flag_values": [status.value for status in Status],
-            "flag_meanings": " ".join(status.name.lower() for status in Status),
-            "meanings": ", ".join(f"{status.value}: {status.meaning}" for status in Status),
-        }
         scalars = {
             "noise": {"name": self.scenario.mechanism.noise_name, "symbol": self.scenario.mechanism.noise_symbol},
             "value": {},
             "value_without_privacy": {},
             "log_value": {},
             "log_value_without_privacy": {},
-            "status": statuses,
+            "status": {},
             "growth": {"meaning": "C at the best noise and release 0"},
             "gradient": {"meaning": "d log value / d log noise"},
             "certified": {},
@@ -124,6 +138,7 @@ class Optimum(eqx.Module):
         }
         found = {name: Field(getattr(self, name), (), attributes) for name, attributes in scalars.items()}
         return found | {
+            "status": status_field(self.status),
             "bracket": Field(self.bracket, ("end",), {}),
             "minima": Field(self.minima, ("minimum",), {}),
             "minima_log_values": Field(self.minima_log_values, ("minimum",), {}),

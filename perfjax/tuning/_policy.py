@@ -119,8 +119,7 @@ def tune_policy(
     objective = as_window(objective, scenario)
     if objective.solver != "law":
         raise _check.fail("solver", 'be "law": feedback is worth nothing on the expected path', f'"{objective.solver}"')
-    if scenario.varies:
-        scenario = scenario.with_noise(jnp.atleast_1d(scenario.mechanism.noise)[0])
+    scenario = scenario.with_one_noise()
     low, high = as_log_bounds(bounds, scenario)
     choices = _choices(actions, low, high, scenario)
     if schedule is None:

@@ -13,8 +13,8 @@ from perfjax.meanfield import recursion
 from perfjax.objectives import AbstractObjective, CumulativeError
 from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._constant import as_log_bounds, tune
-from perfjax.tuning._descent import Descent, descend
-from perfjax.tuning._optimum import Status
+from perfjax.tuning._descent import at_bound, best_of, descend
+from perfjax.tuning._optimum import Status, first_status, status_field
 from perfjax.tuning._structure import Budget, structure_of
 
 __all__ = ["Schedule", "as_window", "tune_schedule"]
@@ -91,14 +91,13 @@ class Schedule(eqx.Module):
             "value_constant",
             "ratio",
             "total_rho",
-            "status",
             "gradient_norm",
             "steps",
         )
         found = {name: Field(getattr(self, name), (), {}) for name in scalars}
-        found["status"].attributes["meanings"] = ", ".join(f"{s.value}: {s.meaning}" for s in Status)
         about = {"name": mechanism.noise_name, "symbol": mechanism.noise_symbol}
         return found | {
+            "status": status_field(self.status),
             "noise": Field(self.noise, ("release",), about),
             "at_bound": Field(self.at_bound, ("release",), {"meanings": "-1: least, 1: greatest noise allowed"}),
         }
@@ -176,8 +175,7 @@ def tune_schedule(
     """
     as_single(scenario)
     objective = as_window(objective, scenario)
-    if scenario.varies:
-        scenario = scenario.with_noise(jnp.atleast_1d(scenario.mechanism.noise)[0])
+    scenario = scenario.with_one_noise()
     shape = structure_of(structure, levels, scenario.mechanism, scenario.rounds + 1)
     budget = _budget(scenario, bounds, total_rho, release_rho)
     constant = _constant(scenario, objective, budget)
@@ -280,17 +278,17 @@ def _tune_schedule(scenario, objective, shape, budget, constant, cap, structure)
     path = _on_expected_path(scenario, objective, log_noise)
     starts = _starts(path, shape, budget, scenario.rounds, jax.lax.stop_gradient(constant))
     found = jax.vmap(lambda start: descend(jax.value_and_grad(path), start, low, high, steps=STEPS))(starts)
-    best = _least(found)
+    best = best_of(found)
     if objective.solver == "law":
         chain = chain_of(scenario, objective.penalty, size=LAW_NODES, cap=cap)
         tried = jnp.concatenate([found.place, starts, *_tried(LAW_SHARES, LAW_LEVELS, shape, budget, scenario.rounds)])
         values = jax.lax.map(lambda parameters: chain.value(jnp.exp(log_noise(parameters))[:, None]), tried)
         start, slope = tried[jnp.nanargmin(values)], _under_law(chain, log_noise)
         best = descend(slope, start, low, high, steps=LAW_STEPS, tolerance=LAW_LEVEL)
-    at_bound = _at_bound(log_noise(best.place), budget)
-    ends = live[2].low, live[2].high
-    tuned = jnp.select([at_bound < 0, at_bound > 0], ends, log_noise(best.place, live[2]))
-    return _result(live, shape, jnp.exp(tuned), at_bound, best, constant, structure)
+    ends = at_bound(log_noise(best.place), budget.low, budget.high)
+    moving = live[2].low, live[2].high
+    tuned = jnp.select([ends < 0, ends > 0], moving, log_noise(best.place, live[2]))
+    return _result(live, jnp.exp(tuned), ends, best, constant, structure)
 
 
 def _on_expected_path(scenario, objective, log_noise):
@@ -336,17 +334,7 @@ def _until(switch, shape, budget, rounds):
     return lambda level: shape.parameters(jnp.where(np.arange(rounds + 1) < switch, level, bare))
 
 
-def _least(found: Descent) -> Descent:
-    """The best of several descents."""
-    return jax.tree.map(lambda x: x[jnp.argmin(jnp.where(jnp.isnan(found.value), jnp.inf, found.value))], found)
-
-
-def _at_bound(log_noise, budget) -> Int[Array, " releases"]:
-    margin = 1e-5 * (budget.high - budget.low)
-    return jnp.select([log_noise <= budget.low + margin, log_noise >= budget.high - margin], [-1, 1], 0)
-
-
-def _result(live, shape, noise, at_bound, best, constant, structure) -> Schedule:
+def _result(live, noise, ends, best, constant, structure) -> Schedule:
     """The schedule, or the constant noise if that is no worse."""
     scenario, objective, budget = live
     mechanism = scenario.mechanism
@@ -357,7 +345,7 @@ def _result(live, shape, noise, at_bound, best, constant, structure) -> Schedule
     rounding = jnp.where(constant == bare, 20 * jnp.finfo(noise.dtype).eps * (1 + jnp.abs(values[1])), 0)
     constant_wins = ~(values[0] <= values[1] - rounding)
     chosen = jax.tree.map(lambda x, y: jnp.where(constant_wins, y, x), (tried[0], values[0]), (tried[1], values[1]))
-    at_bound = jnp.where(constant_wins, _at_bound(jnp.log(tried[1]), budget), at_bound)
+    ends = jnp.where(constant_wins, at_bound(jnp.log(tried[1]), budget.low, budget.high), ends)
     given = _underivable(chosen[0], live)
     gradient_norm = jnp.max(jnp.abs(best.slope))
     path = recursion(scenario.with_noise(chosen[0])).population
@@ -369,15 +357,15 @@ def _result(live, shape, noise, at_bound, best, constant, structure) -> Schedule
         constant=constant,
         log_value_constant=values[1],
         log_value_without_privacy=values[2],
-        status=_status(live, path, at_bound, gradient_norm, bare=constant_wins & (constant == bare)),
-        at_bound=at_bound,
+        status=_status(live, path, ends, gradient_norm, bare=constant_wins & (constant == bare)),
+        at_bound=ends,
         gradient_norm=gradient_norm,
         steps=best.steps,
         structure=structure,
     )
 
 
-def _status(live, path, at_bound, gradient_norm, *, bare):
+def _status(live, path, ends, gradient_norm, *, bare):
     """The first `Status` that holds."""
     scenario, objective, _ = live
     who, later = scenario.participation, path[1:]
@@ -387,12 +375,12 @@ def _status(live, path, at_bound, gradient_norm, *, bare):
     cases = {
         Status.COLLAPSED: path[-1] <= who.floor,
         Status.NO_PRIVACY: bare,
-        Status.LOWER_BOUND: jnp.all(at_bound < 0),
-        Status.UPPER_BOUND: jnp.all(at_bound > 0),
+        Status.LOWER_BOUND: jnp.all(ends < 0),
+        Status.UPPER_BOUND: jnp.all(ends > 0),
         Status.INTERIOR: settled,
         Status.KINK: kink,
     }
-    return jnp.select(list(cases.values()), [jnp.asarray(s) for s in cases], jnp.asarray(Status.NOT_CONVERGED))
+    return first_status(cases, Status.NOT_CONVERGED)
 
 
 @eqx.filter_custom_jvp
