@@ -16,12 +16,12 @@ from perfjax.cli._shared import (
     Force,
     Json,
     Precision,
-    check_output,
-    check_picture,
+    check_outputs,
     library,
     plots,
     records_of,
     save_netcdf,
+    save_outputs,
 )
 
 __all__ = ["reconstruct"]
@@ -61,8 +61,7 @@ def reconstruct(
 ) -> None:
     """Find what an attacker learns about records from repeated noisy statistics under one privacy budget."""
     pj = library(dtype)
-    check_output(save, force=force)
-    check_picture(plot, force=force)
+    check_outputs(save, plot, force=force)
     given = {"records": records, "data": data, "column": column, "size": size, "releases": releases}
     given |= {"trials": trials, "seed": seed}
     tables = {
@@ -78,14 +77,15 @@ def reconstruct(
         print(json.dumps(report, indent=2))
     else:
         _print_report(report)
-    # Last, so that a disk that is full does not cost the answer.
-    for what, path, write in (("Result", save, _save), ("Picture", plot, _save_picture)):
-        if path is None:
-            continue
-        with pj.files.replacing(path) as temporary:
-            write(pj, found, temporary)
-        if not as_json:
-            print(f"{what} saved to {path}.")
+    outputs = (
+        (
+            "Result",
+            save,
+            lambda path: save_netcdf(found.to_xarray().assign_attrs(perfjax_version=pj.__version__), path),
+        ),
+        ("Picture", plot, lambda path: plots().plot_scan(found.scan).figure.savefig(path, dpi=150)),
+    )
+    save_outputs(pj, outputs, quiet=as_json)
 
 
 def _checked(pj, content: dict[str, Any]) -> dict[str, Any]:
@@ -307,12 +307,3 @@ def _closing_labels(report) -> list[str]:
         f"  Then the nearest other labelling is {report['label_separation']:.3g} standard deviations away: "
         + ("labels show." if report["label_separation"] > 4 else "labels do not show reliably."),
     ]
-
-
-def _save(pj, found, path: Path) -> None:
-    save_netcdf(found.to_xarray().assign_attrs(perfjax_version=pj.__version__), path)
-
-
-def _save_picture(pj, found, path: Path) -> None:
-    del pj
-    plots().plot_scan(found.scan).figure.savefig(path, dpi=150)

@@ -20,11 +20,11 @@ from perfjax.cli._shared import (
     Recruit,
     ScenarioFile,
     Threshold,
-    check_output,
-    check_picture,
+    check_outputs,
     chosen_scenario,
     library,
     plots,
+    save_outputs,
 )
 
 __all__ = ["schedule"]
@@ -83,8 +83,7 @@ def schedule(
     """Find the best noise for every release, and how much it beats the best constant noise."""
     pj = library(dtype)
     chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
-    check_output(save, force=force)
-    check_picture(plot, force=force)
+    check_outputs(save, plot, force=force)
     if policy is not None and (total_rho is not None or release_rho is not None):
         raise ValueError("A policy spends what the population makes it spend: --policy takes no privacy budget.")
     objective = pj.CumulativeError(first_release=0, solver=solver.value)
@@ -99,15 +98,15 @@ def schedule(
         print(json.dumps(report, indent=2))
     else:
         _print_report(report)
-    if save is not None:
-        pj.save_scenario((best if rule is None else rule).scenario, save)
-        if not as_json:
-            print(f"Scenario with its {'schedule' if rule is None else 'policy'} saved to {save}.")
-    if plot is not None:
-        with pj.files.replacing(plot) as temporary:
-            (plots().plot_schedule(best) if rule is None else plots().plot_policy(rule)).savefig(temporary, dpi=150)
-        if not as_json:
-            print(f"Picture saved to {plot}.")
+    found, what = (best, "schedule") if rule is None else (rule, "policy")
+
+    def draw(path):
+        figure = plots().plot_schedule(best) if rule is None else plots().plot_policy(rule)
+        figure.savefig(path, dpi=150)
+
+    saved = f"Scenario with its {what}", save, lambda path: pj.save_scenario(found.scenario, path)
+    outputs = (saved, ("Picture", plot, draw))
+    save_outputs(pj, outputs, quiet=as_json)
 
 
 def _report(pj, best, rule) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +23,7 @@ __all__ = [
     "Threshold",
     "accuracy",
     "check_output",
+    "check_outputs",
     "check_picture",
     "chosen_scenario",
     "interruptible",
@@ -30,6 +31,7 @@ __all__ = [
     "plots",
     "records_of",
     "save_netcdf",
+    "save_outputs",
     "without_display",
 ]
 
@@ -108,6 +110,28 @@ def check_picture(path: Path | None, *, force: bool) -> None:
     known = FigureCanvasBase.get_supported_filetypes()
     if path.suffix.removeprefix(".").lower() not in known:
         raise ValueError(f"{path}: the name of a picture ends in one of {', '.join('.' + kind for kind in known)}.")
+
+
+def check_outputs(save: Path | None, plot: Path | None, *, force: bool) -> None:
+    """`check_output` for a result and a picture of it."""
+    check_output(save, force=force)
+    check_picture(plot, force=force)
+    if save is not None and plot is not None and save.resolve() == plot.resolve():
+        raise ValueError(f"{save}: --save and --plot must be two files.")
+
+
+def save_outputs(pj, outputs: Iterable[tuple[str, Path | None, Callable[[Path], None]]], *, quiet: bool) -> None:
+    """Write each output that has a path whole or not at all, and say so unless `quiet`.
+
+    To be called last, so that a disk that is full does not cost the answer.
+    """
+    for what, path, write in outputs:
+        if path is None:
+            continue
+        with pj.files.replacing(path) as temporary:
+            write(temporary)
+        if not quiet:
+            print(f"{what} saved to {path}.")
 
 
 def save_netcdf(data, path: Path) -> None:

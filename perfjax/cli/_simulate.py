@@ -24,12 +24,12 @@ from perfjax.cli._shared import (
     ScenarioFile,
     Threshold,
     accuracy,
-    check_output,
-    check_picture,
+    check_outputs,
     chosen_scenario,
     library,
     plots,
     save_netcdf,
+    save_outputs,
 )
 
 __all__ = ["simulate"]
@@ -74,10 +74,7 @@ def simulate(
     chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
     chosen = chosen.replace_noise(noise)
     sampling = _sampling(solver, trials, seed)
-    check_output(save, force=force)
-    check_picture(plot, force=force)
-    if save is not None and plot is not None and save.resolve() == plot.resolve():
-        raise ValueError(f"{save}: --save and --plot must be two files.")
+    check_outputs(save, plot, force=force)
     result = _run(pj, chosen, solver, **sampling)
     origin = {"scenario": pj.files.to_toml(chosen), "solver": solver.value, **sampling, "dtype": dtype.value}
     report = origin | {"error_unit": chosen.mechanism.error_unit} | _findings(result)
@@ -85,14 +82,11 @@ def simulate(
         print(json.dumps(report, indent=2))
     else:
         _print_report(report)
-    # Last, so that a disk that is full does not cost the answer.
-    for what, path, write in (("Result", save, _save), ("Picture", plot, _save_picture)):
-        if path is None:
-            continue
-        with pj.files.replacing(path) as temporary:
-            write(pj, result, origin, temporary)
-        if not as_json:
-            print(f"{what} saved to {path}.")
+    outputs = (
+        ("Result", save, lambda path: _save(pj, result, origin, path)),
+        ("Picture", plot, lambda path: plots().plot_simulation(result).savefig(path, dpi=150)),
+    )
+    save_outputs(pj, outputs, quiet=as_json)
 
 
 def _sampling(solver, trials, seed) -> dict[str, int]:
@@ -221,8 +215,3 @@ def _save(pj, result, origin, path: Path) -> None:
 
     attributes = origin | {"perfjax_version": pj.__version__, "jax_version": jax.__version__}
     save_netcdf(result.to_xarray().assign_attrs(attributes), path)
-
-
-def _save_picture(pj, result, origin, path: Path) -> None:
-    del pj, origin
-    plots().plot_simulation(result).savefig(path, dpi=150)

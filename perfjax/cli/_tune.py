@@ -24,6 +24,7 @@ from perfjax.cli._shared import (
     chosen_scenario,
     library,
     plots,
+    save_outputs,
 )
 
 __all__ = ["tune"]
@@ -66,11 +67,8 @@ def tune(
         print(json.dumps(report, indent=2))
     else:
         _print_report(report)
-    if plot is not None:  # last, so that a full disk does not cost the answer
-        with pj.files.replacing(plot) as temporary:
-            plots().plot_optimum(optimum).savefig(temporary, dpi=150)
-        if not as_json:
-            print(f"Picture saved to {plot}.")
+    picture = "Picture", plot, lambda path: plots().plot_optimum(optimum).savefig(path, dpi=150)
+    save_outputs(pj, [picture], quiet=as_json)
 
 
 def _noise_of_budget(pj, scenario, epsilon, delta, rho):
