@@ -53,7 +53,17 @@ class AbstractStep(eqx.Module):
         """Points, in ascending order, between which h' is smooth and outside which it is negligible."""
 
 
-class Logistic(AbstractStep):
+class AbstractRise(AbstractStep):
+    """A step that rises from 0 to 1."""
+
+    def spread(self, low: Float[Array, "..."], high: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.value(high) - self.value(low)
+
+    def least_spread(self, radius: Float[Array, ""]) -> Float[Array, ""]:
+        return self.spread(-2 * radius, jnp.zeros_like(radius))
+
+
+class Logistic(AbstractRise):
     """h(u) = 1/(1 + exp(-u/b)).
 
     Attributes:
@@ -69,12 +79,6 @@ class Logistic(AbstractStep):
         v = u / self.bandwidth
         return jax.nn.sigmoid(v) * jax.nn.sigmoid(-v) / self.bandwidth  # 1 - h would lose the upper tail
 
-    def spread(self, low: Float[Array, "..."], high: Float[Array, "..."]) -> Float[Array, "..."]:
-        return self.value(high) - self.value(low)
-
-    def least_spread(self, radius: Float[Array, ""]) -> Float[Array, ""]:
-        return self.spread(-2 * radius, jnp.zeros_like(radius))
-
     @property
     def energy(self) -> Float[Array, ""]:
         return 1 / (6 * self.bandwidth)
@@ -88,7 +92,7 @@ class Logistic(AbstractStep):
         return self.bandwidth * jnp.arange(-39, 40, 3).astype(self.bandwidth.dtype)
 
 
-class Smoothstep(AbstractStep):
+class Smoothstep(AbstractRise):
     """h(u) = 1/2 + 3u/(4b) - u³/(4b³) for |u| < b, and 0 or 1 beyond.
 
     Attributes:
@@ -104,12 +108,6 @@ class Smoothstep(AbstractStep):
     def slope(self, u: Float[Array, "..."]) -> Float[Array, "..."]:
         v = jnp.clip(u / self.bandwidth, -1, 1)
         return 0.75 * (1 - v) * (1 + v) / self.bandwidth
-
-    def spread(self, low: Float[Array, "..."], high: Float[Array, "..."]) -> Float[Array, "..."]:
-        return self.value(high) - self.value(low)
-
-    def least_spread(self, radius: Float[Array, ""]) -> Float[Array, ""]:
-        return self.spread(-2 * radius, jnp.zeros_like(radius))
 
     @property
     def energy(self) -> Float[Array, ""]:
