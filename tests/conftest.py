@@ -22,3 +22,12 @@ def run(monkeypatch, capsys):
 
     yield command
     jax.config.update("jax_enable_x64", True)
+
+
+@pytest.fixture
+def no_pictures_left():
+    """matplotlib keeps every picture until it is closed, and warns of many."""
+    import matplotlib.pyplot as plt
+
+    yield
+    plt.close("all")

@@ -96,6 +96,7 @@ def test_normal_noise_of_unequal_variance_has_no_budget():
         assert np.all(np.isfinite(cp.unequal_gaussian_renyi(orders, n, 0.3)))
 
 
+@pytest.mark.slow
 def test_the_budget_is_the_divergence_and_falls_below_the_information():
     s = jnp.asarray([1e-6, 0.1, 1.0, 30.0, 1e4])
     ratio = cp.airy_budget(s) / (cp.FISHER_INFORMATION / 2 * s**2)

@@ -127,6 +127,7 @@ def test_the_command_answers_like_the_library(run, asked, tmp_path):
     assert (tmp_path / "out.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_the_command_says_it_in_words(run, tmp_path):
     rows = "".join(f"{k},{k % 7}\n" for k in range(50))
     (tmp_path / "load.csv").write_text(f"time,load\n{rows}")

@@ -69,6 +69,7 @@ def test_tune_with_leaks_by_reconstruction(run, scenario_file):
     assert "releases = 4.0" in report["scenario"]
 
 
+@pytest.mark.slow
 def test_tune_prints_what_a_stranger_needs(run, scenario_file):
     code, out, _ = run("tune", scenario_file())
     assert code == 0
@@ -148,6 +149,7 @@ def test_float32_agrees(run, scenario_file):
     assert json.loads(single)["best"]["error"] == pytest.approx(json.loads(out)["best"]["error"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_plot_is_saved(run, scenario_file, tmp_path):
     code, out, _ = run("tune", scenario_file(), "--plot", tmp_path / "best.png")
     assert code == 0

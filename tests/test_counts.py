@@ -31,6 +31,7 @@ def test_a_draw_depends_on_key_trial_and_release_only(scenario):
     np.testing.assert_array_equal(shorter.population, few.population[:, :4])
 
 
+@pytest.mark.slow
 def test_parts_are_the_whole_bit_for_bit(scenario):
     whole = simulate(scenario, 11)
     parts = [pj.simulate_counts(scenario, key=jax.random.key(0), trials=4, first_trial=k) for k in (0, 4, 8)]
@@ -53,6 +54,7 @@ def test_no_key_is_used_twice(scenario):
         simulate(scenario)
 
 
+@pytest.mark.slow
 def test_populations_are_whole_numbers_between_floor_and_cap(scenario):
     population = np.asarray(simulate(scenario.replace(floor=200.0, cap=310.0), 200).population)
     np.testing.assert_array_equal(population, np.round(population))
@@ -94,6 +96,7 @@ def test_realised_error_has_the_expected_mean(scenario):
     assert abs(error.mean() - expected) < 4 * error.std() / np.sqrt(error.size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_billion_users(dtype):
     scenario = gaussian(0.001, dim=12, population=1e9, rounds=3, cap=1e10).astype(dtype)

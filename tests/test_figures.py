@@ -1,36 +1,19 @@
 """What the published figures claim, at small size; and that the command draws them."""
 
 import jax
-import matplotlib
 import numpy as np
 import pytest
 import xarray
+from pictures import drawn
 
 import perfjax as pj
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
-
 from perfjax import figures
 from perfjax.figures.best_noise import agreement
 
 GROWING = "more recruit than leave"
 SHRINKING = "more leave than recruit"
 
-
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
-def drawn(data, folder, panels):
-    """The figure can be drawn, has so many heat maps or line plots, and says something."""
-    picture = figures.draw(data)
-    assert sum(bool(ax.get_xlabel()) for ax in picture.axes) == panels
-    picture.savefig(folder / "picture.png", dpi=50)
-    assert all(figures.summary(data))
+pytestmark = pytest.mark.usefixtures("no_pictures_left")
 
 
 @pytest.mark.slow

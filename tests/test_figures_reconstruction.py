@@ -1,31 +1,15 @@
 """What the published figures on reconstruction claim, at small size, and what they leave out."""
 
-import matplotlib
 import numpy as np
 import pytest
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
+from pictures import drawn
 
 from perfjax import figures
 from perfjax.figures.threshold_bounds import TRIPLES
 from perfjax.reconstruction import ScanStatus
 from perfjax.reconstruction.records import sample_records
 
-
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
-def drawn(data, folder, panels):
-    """The figure can be drawn, has so many panels, and says something."""
-    picture = figures.draw(data)
-    assert sum(bool(ax.get_xlabel()) for ax in picture.axes) == panels
-    picture.savefig(folder / "picture.png", dpi=50)
-    assert all(figures.summary(data))
+pytestmark = pytest.mark.usefixtures("no_pictures_left")
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ def group(population=50.0, relative_error=0.2, *, shift=1.0, threshold=0.2, roun
     )
 
 
+@pytest.mark.slow
 def test_the_unstable_count_parts_groups_that_grow_from_groups_that_shrink():
     scenario = group(rounds=8)
     star = cp.unstable_count(0.3, 0.05, 0.2, sigma=scenario.mechanism.sigma, shift=1.0)
@@ -125,6 +126,7 @@ def test_the_leak_probability_of_the_clipped_release():
         assert abs(leaked - found) < 4 * np.sqrt(found * (1 - found) / z.size)
 
 
+@pytest.mark.slow
 def test_error_and_privacy_of_the_mechanism():
     mechanism = pj.ShiftedLogCount.from_tolerance(0.2, 1.0)
     n = jnp.asarray([0.0, 1.0, 50.0])

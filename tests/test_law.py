@@ -170,6 +170,7 @@ def test_too_few_nodes_are_told_and_lead_to_no_negative_error():
     assert law.relative_error > 0.1
 
 
+@pytest.mark.slow
 def test_without_a_floor_the_expected_error_is_infinite_not_undefined(decline):
     """Everybody may leave, and nobody's error is infinite: not inf - inf, which comparing two spacings would make."""
     law = pj.population_law(decline.replace(leave=1.0, recruit=0.0, population=5.0, floor=0.0, cap=20_000.0))

@@ -130,6 +130,7 @@ RECORDS = [
 QUICK = (0, 2, 3, 4)
 
 
+@pytest.mark.slow
 @OUTSIDE
 @pytest.mark.parametrize(
     ("gamma", "n", "tau", "dim", "options"),

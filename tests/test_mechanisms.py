@@ -71,6 +71,7 @@ def test_response_error_is_averaged_over_an_interval():
         close(RESPONSE(0.7, (low, high)).error(30.0), average, 1e-12)
 
 
+@pytest.mark.slow
 def test_response_error_is_what_simulation_finds():
     rng, epsilon, n, runs = np.random.default_rng(0), 0.8, 20, 200_000
     mu = rng.uniform(size=runs)
@@ -115,6 +116,7 @@ def test_a_skewed_count_costs_at_most_a_quarter(mu):
         assert error[-1] < 1e-3  # nothing is clipped when almost nobody lies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", [False, True])
 @pytest.mark.parametrize("mean", [0.0, 0.3, 1.0, (0.0, 1.0)])
 def test_response_without_privacy(mean, clip):

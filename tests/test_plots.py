@@ -14,6 +14,8 @@ import matplotlib.pyplot as plt
 
 from perfjax import plots
 
+pytestmark = pytest.mark.usefixtures("no_pictures_left")
+
 
 @pytest.fixture(scope="module")
 def scenario():
@@ -25,12 +27,6 @@ def result(request, scenario):
     if request.param == "law":
         return pj.population_law(scenario)
     return pj.simulate_counts(scenario, key=jax.random.key(0), trials=400)
-
-
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
 
 
 def test_the_fan_shows_mean_band_and_collapse(result):

@@ -59,6 +59,7 @@ def test_the_squared_error_is_a_chi_square_variable(dim, dtype, rtol):
     assert np.all(found[~known] <= 1e-20)
 
 
+@pytest.mark.slow
 def test_edges():
     mean = pj.GaussianMean(2.0, dim=3)
     users = jnp.asarray([2.0, 5.0, 1e9])

@@ -102,6 +102,7 @@ def test_9_no_size_of_the_background_enters():
         np.testing.assert_allclose(risk, rc.calibrated_risk(7.0, 2, 2), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_10_the_finite_best_number_of_moments_is_the_first_that_identifies():
     found = scanned(PAPER, PAIRS, "basic")
     np.testing.assert_array_equal(found.best_releases[:2], 2)

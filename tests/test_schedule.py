@@ -108,6 +108,7 @@ def test_corners(recruiters):
         assert status(nobody_leaves) is pj.Status.NO_PRIVACY
 
 
+@pytest.mark.slow
 def test_of_two_releases_only_the_first_matters():
     """Against a fine scan of x_0; x_1 is at its least private bound."""
     scenario = gaussian(rounds=1)
@@ -133,6 +134,7 @@ def test_a_population_at_the_cap_is_a_kink():
     assert 0.98 < float(best.ratio) < 1
 
 
+@pytest.mark.slow
 def test_everything_collapsed():
     assert status(pj.tune_schedule(gaussian(population=1.0))) is pj.Status.COLLAPSED
 
@@ -343,6 +345,7 @@ def test_the_command_finds_a_policy_that_other_commands_run(run, small_file, tmp
         (["--structure", "smooth"], "'smooth' is not one of"),
         (["--policy", "table", "--total-rho", "5"], "--policy takes no privacy budget"),
         (["--plot", "no-such-folder/x.png"], "there is no folder"),
+        (["--plot", "x.png", "--save", "x.png"], "--save and --plot must be two files"),
     ],
 )
 def test_a_bad_command_is_one_clear_line(run, small_file, options, words):

@@ -43,6 +43,7 @@ def test_they_are_what_tuning_again_gives(name):
     assert found.values["leave"] != 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "objective", "arguments", "expected"),
     [
@@ -79,6 +80,7 @@ def test_they_are_undefined_where_the_best_noise_jumps():
     assert "about to jump" in pj.sensitivities(tie).reason
 
 
+@pytest.mark.slow
 def test_they_are_undefined_where_no_privacy_is_as_good():
     """With more and more users leaving, the best budget of randomized response jumps from 0.46 to infinity."""
 

@@ -12,6 +12,7 @@ from perfjax import count_privacy as cp
 COUNTS = jnp.concatenate([jnp.arange(10_001.0), jnp.geomspace(1e4, 1e9, 200).round()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("r", [*(pytest.param(r, marks=pytest.mark.slow) for r in (0.02, 0.05, 0.1, 0.17)), 0.25])
 def test_the_error_is_below_the_tolerance_at_every_count_and_the_budget_falls(r):
     """Up to 10,000 at every count, beyond at some; there the ratio is the constant one of the log-Gaussian."""
@@ -58,6 +59,7 @@ def test_one_mechanism_is_below_every_shift_of_the_log_gaussian_at_every_count()
             assert mechanism.budget(n) < best
 
 
+@pytest.mark.slow
 def test_the_tail_is_the_log_gaussian_without_a_shift():
     mechanism = cp.design("spacing", 0.1)
     n = jnp.asarray([1e3, 1e6])

@@ -58,6 +58,7 @@ def expected():
     return pj.sweep(pj.mean_field, scenario, over, fields=["population", "error"])
 
 
+@pytest.mark.slow
 def test_a_sweep_file_is_swept(run, sweep_file, tmp_path):
     store, out = tmp_path / "s.zarr", tmp_path / "r.nc"
     code, text, err = run("sweep", sweep_file(), "--store", store, "--out", out, "--chunk", 6)

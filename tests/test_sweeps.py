@@ -71,6 +71,7 @@ def test_zip_pairs_the_axes():
     assert data.noise_scale.dims == ("cell",)
 
 
+@pytest.mark.slow
 def test_one_cell_one_key():
     key = jax.random.key(3)
     data = pj.sweep(pj.simulate_counts, SMALL, OVER, trials=2, key=key)
@@ -103,6 +104,7 @@ def test_an_infeasible_cell_is_nan_and_says_so():
     assert np.isfinite(data.noise[1])
 
 
+@pytest.mark.slow
 def test_fields_are_chosen():
     law = pj.sweep(pj.population_law, gaussian(rounds=2, cap=150.0), {"leave": [0.3]}, fields=["mean", "nodes"])
     assert set(law.data_vars) == {"mean", "nodes"}
@@ -142,6 +144,7 @@ def test_a_schedule_of_noise_stays_as_it_is():
     np.testing.assert_allclose(data.error[2], pj.mean_field(scenario.replace(leave=LEAVE[2])).error, rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_provenance_says_what_ran():
     data = pj.sweep(functools.partial(pj.simulate_counts, trials=2), SMALL, OVER, key=jax.random.key(5))
     assert data.run == "perfjax.montecarlo.simulate_counts(trials=2)"
@@ -235,6 +238,7 @@ def stored(path, **options):
     return pj.sweep(pj.mean_field, SMALL, OVER, store=path, **{"chunk": 10} | options)
 
 
+@pytest.mark.slow
 def test_a_store_holds_the_same_bits_lazily(tmp_path):
     data = stored(tmp_path / "s.zarr")
     assert not data.error.variable._in_memory
@@ -307,6 +311,7 @@ def test_a_chunk_counts_only_when_all_of_it_is_there(tmp_path, monkeypatch):
     same(stored(tmp_path / "s.zarr"), pj.sweep(pj.mean_field, SMALL, OVER))
 
 
+@pytest.mark.slow
 def test_cells_that_are_not_computed_are_nan(tmp_path, monkeypatch):
     stopping(monkeypatch, 2, full)
     with pytest.raises(OSError, match="No space"):

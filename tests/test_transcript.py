@@ -89,6 +89,7 @@ TABLE = {
 }
 
 
+@pytest.mark.slow
 def test_table_of_every_accountant_at_epsilon_1():
     rows, expected = np.array(list(TABLE)) - 1, np.array(list(TABLE.values()))
     for column, accountant in enumerate(EACH):

@@ -196,6 +196,7 @@ def test_infeasible_is_nan_and_raises_only_if_asked():
     assert status(pj.tune(gaussian(), throw=True)) is Status.INTERIOR
 
 
+@pytest.mark.slow
 def test_nothing_is_raised_under_vmap():
     def one(leave):
         return pj.tune(response(leave=leave, recruit=0.3), constraint="growth", throw=True).status
