@@ -1,6 +1,7 @@
 """Objectives: one number for what a scenario costs, to be compared and minimised."""
 
 import abc
+import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from perfjax import _check, leakage, theorems
-from perfjax.law import check_law, law_of
+from perfjax.law import check_law, law_of, whole_cap
 from perfjax.meanfield import recursion
 from perfjax.montecarlo import as_key, runs
 from perfjax.scenario import Scenario, as_single
@@ -44,9 +45,14 @@ class AbstractObjective(eqx.Module):
     def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
         """Raise a `ValueError` if the objective does not exist for `scenario`, or needs a `key`."""
 
+    def prepared(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> "AbstractObjective":
+        """The objective for `scenario`: checked, and with what can't be known once the scenario is traced."""
+        self.check(scenario, key)
+        return self
+
     @abc.abstractmethod
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
-        """The log of the objective for a checked scenario."""
+        """The log of the objective for a scenario that it is `prepared` for."""
 
     def __call__(self, scenario: Scenario, *, key: Key[Array, ""] | None = None) -> Float[Array, ""]:
         """The objective's value for `scenario`; infinite where it overflows.
@@ -61,15 +67,14 @@ class AbstractObjective(eqx.Module):
         Raises:
             ValueError: if the objective does not exist for the scenario, or `key` is missing or one too many.
         """
-        self.check(as_single(scenario), key)
-        value = log_value(self, scenario, key)
+        value = log_value(self.prepared(as_single(scenario), key), scenario, key)
         fits = value < jnp.log(jnp.finfo(value.dtype).max)
         return jnp.where(fits, jnp.exp(jnp.where(fits, value, 0)), jnp.inf)
 
 
 @eqx.filter_jit
 def log_value(objective: AbstractObjective, scenario: Scenario, key: Key[Array, ""] | None) -> Float[Array, ""]:
-    """The log of the objective for a checked scenario, compiled."""
+    """The log of the objective for a scenario that it is `prepared` for, compiled."""
     return objective.evaluate(scenario, key).log_value
 
 
@@ -81,6 +86,7 @@ class FinalError(AbstractObjective):
         trials: as in `CumulativeError`.
         collapsed: as in `CumulativeError`.
         penalty: as in `CumulativeError`.
+        whole: as in `CumulativeError`.
 
     Raises:
         ValueError: as `CumulativeError` does.
@@ -92,6 +98,7 @@ class FinalError(AbstractObjective):
     trials: int | None = eqx.field(static=True)
     collapsed: str = eqx.field(static=True)
     penalty: Float[Array, ""] | None
+    whole: int | None = eqx.field(static=True, repr=False)
 
     def __init__(
         self,
@@ -100,11 +107,16 @@ class FinalError(AbstractObjective):
         trials: int | None = None,
         collapsed: str = "floor",
         penalty: ArrayLike | None = None,
+        whole: int | None = None,
     ):
         self.solver, self.trials, self.collapsed, self.penalty = _check_run(solver, trials, collapsed, penalty)
+        self.whole = whole
 
     def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
         _check_solver(self.solver, scenario, key)
+
+    def prepared(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> "AbstractObjective":
+        return _knowing_whole_numbers(super().prepared(scenario, key), scenario)
 
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
         return _window(self, scenario, key, scenario.rounds, scenario.rounds)
@@ -124,6 +136,7 @@ class CumulativeError(AbstractObjective):
             error of the users at the floor (default). "penalty": with `penalty` for each such release. "survived":
             not at all, the mean over the releases before standing for the rest; for "counts" only.
         penalty: error of a release after collapse, above 0.
+        whole: set by `prepared`: a small cap, up to which the law has a node at every whole number.
 
     Raises:
         ValueError: if an argument is out of range, or `trials` or `penalty` is given without what needs it or missing.
@@ -137,6 +150,7 @@ class CumulativeError(AbstractObjective):
     trials: int | None = eqx.field(static=True)
     collapsed: str = eqx.field(static=True)
     penalty: Float[Array, ""] | None
+    whole: int | None = eqx.field(static=True, repr=False)
 
     def __init__(
         self,
@@ -147,11 +161,13 @@ class CumulativeError(AbstractObjective):
         trials: int | None = None,
         collapsed: str = "floor",
         penalty: ArrayLike | None = None,
+        whole: int | None = None,
     ):
         self.first_release = _check.as_count(first_release, "first_release", low=0)
         low = self.first_release
         self.last_release = None if last_release is None else _check.as_count(last_release, "last_release", low=low)
         self.solver, self.trials, self.collapsed, self.penalty = _check_run(solver, trials, collapsed, penalty)
+        self.whole = whole
 
     def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
         last = self.first_release if self.last_release is None else self.last_release
@@ -159,6 +175,9 @@ class CumulativeError(AbstractObjective):
         if last > scenario.rounds:
             raise _check.fail(name, f"be at most `rounds` ({scenario.rounds})", last)
         _check_solver(self.solver, scenario, key)
+
+    def prepared(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> "AbstractObjective":
+        return _knowing_whole_numbers(super().prepared(scenario, key), scenario)
 
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
         last = scenario.rounds if self.last_release is None else self.last_release
@@ -227,6 +246,10 @@ def _check_run(solver, trials, collapsed, penalty):
     return solver, trials, collapsed, penalty
 
 
+def _knowing_whole_numbers(objective, scenario):
+    return dataclasses.replace(objective, whole=whole_cap(scenario) if objective.solver == "law" else None)
+
+
 def _check_solver(solver, scenario, key):
     if solver == "law":
         check_law(scenario)
@@ -255,7 +278,7 @@ def _along_expected_path(objective, scenario, key, window):
 
 def _over_law(objective, scenario, key, window):
     del key
-    law = law_of(scenario)
+    law = law_of(scenario, cap=objective.whole)
     error = law.expected_error
     if objective.collapsed == "penalty":
         error = law.surviving_error + law.collapse_probability * objective.penalty.astype(error.dtype)

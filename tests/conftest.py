@@ -1,12 +1,32 @@
 """Tests run in float64 with strict promotion; the main results run again in float32 by casting inputs."""
 
+import os
+import pathlib
 import sys
 
 import jax
 import pytest
 
+MAPS = pathlib.Path("/proc/self/maps")
+MANY_MAPS = 20_000
+
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+def pytest_configure(config):
+    """Let the processes of this run, and the next runs, share what takes long to compile."""
+    if hasattr(config, "cache"):
+        compiled = str(config.cache.mkdir("compiled"))
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled  # of processes that tests start
+        jax.config.update("jax_compilation_cache_dir", compiled)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_maps():
+    """Compiled programs hold memory maps, and Linux ends a process that has more than 65,530 of them."""
+    if MAPS.exists() and MAPS.read_text().count("\n") > MANY_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture

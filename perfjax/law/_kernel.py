@@ -1,5 +1,7 @@
 """The Markov kernel of the population: from n users, the distribution of the next population on the nodes."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,32 +13,62 @@ from perfjax.law._normal import density_and_tail
 from perfjax.leakage import GivenNoise, given_noise, shared_weights
 from perfjax.scenario import Scenario
 
-__all__ = ["kernel", "sources"]
+__all__ = ["Kernel", "kernel_of", "sources"]
 
 ROWS = 16  # computed at a time: a bound on memory, for each needs a table of its own
 
 
-def kernel(
-    scenario: Scenario, noise: Float[Array, "*sources"], grid: Grid, start: Float[Array, ""]
-) -> tuple[Float[Array, "nodes nodes"], Float[Array, " nodes"]]:
-    """Rows of the next population's distribution on the nodes: from every node, and from `start` users.
+class Kernel(NamedTuple):
+    """What rows of the kernel are made of, whatever the noise.
 
-    `noise` is one value, or one for each of the `sources`.
-
-    Few users: exact leavers and recruits; the leaked count an exact binomial where users are leaked independently, else
-    the rounded normal of its exact mean and variance (enumerated for one and two users). Many: a mixture over the
-    shared noise of normals with the exact mean and variance.
+    Attributes:
+        scenario: whose own noise plays no role.
+        grid: the nodes.
+        start: users at release 0.
+        moves: P(next population = m | k of n users leaked), for few users n, before floor and cap.
     """
-    nodes, exact = grid.nodes, grid.exact
-    populations = sources(grid, start)
-    few, many = populations[:exact], populations[exact:]
-    law, weight = _given_shared(scenario, jnp.broadcast_to(noise, populations.shape), populations)
-    few_rows = _exact_rows(scenario, few, jax.tree.map(lambda x: x[:exact], law), weight[:exact], nodes)
-    if grid.every_other is None:  # all whole numbers, computed user by user
-        return few_rows, product(on_nodes(nodes, start), few_rows)
-    many_rows = _normal_rows(scenario, many, jax.tree.map(lambda x: x[exact:], law), weight[exact:], nodes)
-    from_start = jnp.where(start <= SMALL, product(on_nodes(nodes, start)[:exact], few_rows), many_rows[-1])
-    return jnp.concatenate([few_rows, many_rows[:-1]]), from_start
+
+    scenario: Scenario
+    grid: Grid
+    start: Float[Array, ""]
+    moves: Float[Array, "n k m"]
+
+    @property
+    def sources(self) -> Float[Array, " sources"]:
+        """Populations for which a noise is asked: whole numbers, nodes, and last the users at release 0."""
+        return sources(self.grid, self.start)
+
+    def rows(self, noise: Float[Array, "*sources"]) -> Float[Array, "sources nodes"]:
+        """The next population's distribution on the nodes: from every node, and last from `start` users.
+
+        `noise` is one value, or one for each of the `sources`.
+
+        Few users: exact leavers and recruits; the leaked count an exact binomial where users are leaked independently,
+        else the rounded normal of its exact mean and variance (enumerated for one and two users). Many: a mixture over
+        the shared noise of normals with the exact mean and variance.
+        """
+        scenario, start, populations = self.scenario, self.start, self.sources
+        nodes, exact = self.grid.nodes, self.grid.exact
+        law, weight = _given_shared(scenario, jnp.broadcast_to(noise, populations.shape), populations)
+        chances = _leaked_counts(
+            scenario.leakage, populations[:exact], jax.tree.map(lambda x: x[:exact], law), weight[:exact]
+        )
+        following = jnp.einsum("nk,nkm->nm", chances, self.moves, precision="highest")
+        places = scenario.participation.bounded(jnp.arange(following.shape[-1], dtype=nodes.dtype))
+        few = product(following, on_nodes(nodes, places))
+        if self.grid.every_other is None:  # all whole numbers, computed user by user
+            return jnp.concatenate([few, product(on_nodes(nodes, start), few)[None]])
+        many = _normal_rows(
+            scenario, populations[exact:], jax.tree.map(lambda x: x[exact:], law), weight[exact:], nodes
+        )
+        from_start = jnp.where(start <= SMALL, product(on_nodes(nodes, start)[:exact], few), many[-1])
+        return jnp.concatenate([few, many[:-1], from_start[None]])
+
+
+def kernel_of(scenario: Scenario, grid: Grid) -> Kernel:
+    """The kernel of a checked scenario."""
+    start = scenario.participation.bounded(scenario.population)
+    return Kernel(scenario, grid, start, _moves(scenario.participation, grid))
 
 
 def sources(grid: Grid, start: Float[Array, ""]) -> Float[Array, " sources"]:
@@ -96,37 +128,42 @@ def _hat_weights(mean, std, weight, nodes) -> Float[Array, " nodes"]:
     return inner + first * on_nodes(nodes, nodes[0]) + last * on_nodes(nodes, nodes[-1])
 
 
-def _exact_rows(scenario, populations, law, weight, nodes) -> Float[Array, "exact nodes"]:
-    """Rows from 0, 1, 2, ... users, by generating functions.
+def _moves(participation, grid) -> Float[Array, "n k m"]:
+    """P(next population = m | k of n users leaked) for 0, 1, 2, ... users, by generating functions.
 
-    Given k of n leaked, the next population has the generating function L(z)^k S(z)^(n-k), L that of a leaked user and
-    S that of a spared one: evaluated at roots of unity, and inverted by a finite Fourier sum.
+    The next population then has the generating function L(z)^k S(z)^(n-k), L that of a leaked user and S that of a
+    spared one: evaluated at roots of unity, and inverted by a finite Fourier sum. Where all nodes are whole numbers,
+    what lies beyond the last one counts as there.
     """
-    count = populations.size
-    states = 2 * count - 1  # next populations 0 .. 2 (count - 1)
-    leaked, spared = _user_generating_functions(scenario.participation, states)
-    chances = _leaked_counts(scenario.leakage, populations, law, weight)
-    leaked_powers, spared_powers = _powers(leaked, count), _powers(spared, count)
+    count = grid.exact
+    roots = next(n for n in range(2 * count - 1, 8 * count, 2) if _is_fast(n))  # next populations: 0 .. 2 (count - 1)
+    leaked, spared = (_powers(base, count) for base in _user_generating_functions(participation, roots))
     index = jnp.arange(count)
 
-    def row(n, chance):
-        rest = jnp.where(index <= n, n - index, 0)
-        return jnp.einsum(
-            "k,kf,kf->f", chance.astype(leaked.dtype), leaked_powers, spared_powers[rest], precision="highest"
-        )
+    def of(n):
+        transform = leaked * spared[jnp.where(index <= n, n - index, 0)]
+        chance = jnp.fft.ifft(transform, axis=-1).real  # z = exp(-2 pi i f / roots) is numpy's forward sign
+        chance = jnp.maximum(chance[:, : 2 * count - 1], 0)
+        chance = chance / chance.sum(axis=-1, keepdims=True)
+        if grid.every_other is not None:
+            return chance
+        return chance[:, :count].at[:, -1].add(chance[:, count:].sum(axis=-1))
 
-    transform = jax.lax.map(lambda args: row(*args), (index, chances), batch_size=ROWS)
-    probability = jnp.fft.ifft(transform, axis=-1).real  # z = exp(-2 pi i f / states) is numpy's forward sign
-    probability = jnp.maximum(probability, 0)
-    probability = probability / probability.sum(axis=-1, keepdims=True)
-    places = scenario.participation.bounded(jnp.arange(states, dtype=nodes.dtype))
-    return product(probability, on_nodes(nodes, places))
+    return jax.lax.map(of, index, batch_size=ROWS)
 
 
-def _user_generating_functions(participation, states):
-    """E[z^(users a user becomes)] for a leaked and a spared one, at the roots of unity."""
+def _is_fast(length: int) -> bool:
+    """Whether a Fourier sum of an odd length is a fast one: no prime factor above 7."""
+    for factor in (3, 5, 7):
+        while length % factor == 0:
+            length //= factor
+    return length == 1
+
+
+def _user_generating_functions(participation, roots):
+    """E[z^(users a user becomes)] for a leaked and a spared one, at `roots` roots of unity."""
     dtype = jnp.complex128 if participation.leave.dtype == jnp.float64 else jnp.complex64
-    z = jnp.exp(-2j * np.pi * np.arange(states) / states).astype(dtype)
+    z = jnp.exp(-2j * np.pi * np.arange(roots) / roots).astype(dtype)
     q, r = participation.leave.astype(dtype), participation.recruit.astype(dtype)
     stays, recruits = q + (1 - q) * z, (1 - r) + r * z
     return (stays if participation.recruiters == "spared" else stays * recruits), z * recruits
@@ -144,11 +181,11 @@ def _leaked_counts(leakage, populations, law, weight) -> Float[Array, "n k"]:
     k = jnp.arange(populations.size, dtype=populations.dtype)
     count = _binomial if leakage.independent else _rounded_normal
 
-    def one(n, given):
-        return jnp.where(k <= n, count(n, given, k), 0)
+    def of(n, given, weight):
+        over_shared = jax.vmap(lambda given: jnp.where(k <= n, count(n, given, k), 0))(given)
+        return product(weight, over_shared)
 
-    over_shared = jax.vmap(one, in_axes=(None, 0))
-    return jnp.einsum("nsk,ns->nk", jax.vmap(over_shared)(populations, law), weight, precision="highest")
+    return jax.lax.map(lambda args: of(*args), (populations, law, weight), batch_size=ROWS)
 
 
 def _binomial(n, given, k):
@@ -163,8 +200,9 @@ def _rounded_normal(n, given, k):
     """K rounds a normal of mean n p and variance n `spread`, held to 0..n; one and two users are enumerated."""
     p, kept, spread, both = given
     std = jnp.maximum(jnp.sqrt(n * jnp.maximum(spread, 1e-12)), 1e-6)
-    edge = jax.scipy.special.ndtr((k + 0.5 - n * p) / std)
-    edge = jnp.where(k >= n, 1, edge)
+    place = (k + 0.5 - n * p) / std
+    _, tail = density_and_tail(place)
+    edge = jnp.where(k >= n, 1, jnp.where(place > 0, 1 - tail, tail))
     normal = edge - jnp.concatenate([jnp.zeros_like(edge[:1]), edge[:-1]])
     one = jnp.where(k == 0, kept, jnp.where(k == 1, p, 0))
     exactly_one = jnp.clip(2 * (p - both), 0, 1)

@@ -10,7 +10,7 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax._linear import product
-from perfjax.law._kernel import kernel, sources
+from perfjax.law._kernel import kernel_of
 from perfjax.law._nodes import WHOLE, grid, on_every_other, on_nodes
 from perfjax.leakage import check_count_level
 from perfjax.scenario import Noise, Scenario, as_single
@@ -205,29 +205,27 @@ def _propagated(scenario, nodes) -> tuple[Float[Array, "releases 2 nodes"], ...]
     """
     who, x = scenario.participation, nodes.nodes
     noise = scenario.noises()
-    start = who.bounded(scenario.population)
+    kernel = kernel_of(scenario, nodes)
     every = nodes.every_other
     grids = (x,) if every is None else (x, x[every])
 
-    def kernels(t, x_t):
-        matrix, row = kernel(scenario, scenario.noise_of(sources(nodes, start), t, x_t), nodes, start)
-        if every is None:
-            return ((matrix, row),)
-        return (matrix, row), (on_every_other(x, matrix[every]), on_every_other(x, row))
+    def rows_at(t, x_t):
+        rows = kernel.rows(scenario.noise_of(kernel.sources, t, x_t))
+        return (rows,) if every is None else (rows, on_every_other(x, rows[np.append(every, -1)]))
 
     def moved(state, rows, x):
         every_run, survivors = product(state, rows)
         return jnp.stack([every_run, jnp.where(x <= who.collapse_population, 0, survivors)])
 
     def step(states, at):
-        now = kernels(*at) if scenario.varies else constant
-        following = (moved(state, rows, x) for state, (rows, _), x in zip(states, now, grids, strict=True))
+        now = rows_at(*at) if scenario.varies else constant
+        following = (moved(state, rows[:-1], x) for state, rows, x in zip(states, now, grids, strict=True))
         return tuple(following), states
 
-    constant = kernels(0, noise[0])
-    alive = jnp.where(start <= who.collapse_population, 0, 1)
-    at_start = jnp.stack([jnp.ones_like(start), alive])[:, None]
-    first = tuple(moved(at_start, row[None], x) for (_, row), x in zip(constant, grids, strict=True))
+    constant = rows_at(0, noise[0])
+    alive = jnp.where(kernel.start <= who.collapse_population, 0, 1)
+    at_start = jnp.stack([jnp.ones_like(kernel.start), alive])[:, None]
+    first = tuple(moved(at_start, rows[-1:], x) for rows, x in zip(constant, grids, strict=True))
     return jax.lax.scan(step, first, (jnp.arange(1, noise.size), noise[1:]))[1]
 
 

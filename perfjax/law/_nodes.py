@@ -36,14 +36,19 @@ def grid(participation: Participation, size: int, cap: int | None) -> Grid:
     """
     low, high = participation.floor, participation.cap
     if cap is not None:
-        whole = jnp.arange(cap + 1, dtype=low.dtype)
-        return Grid(jnp.clip(whole, low, high), cap + 1, None)
+        whole = jnp.arange(cap, dtype=low.dtype)
+        return Grid(_held(whole, low, high), cap + 1, None)
     whole = jnp.arange(2 * SMALL, dtype=low.dtype)
     top = jax.lax.stop_gradient(jnp.log(jnp.maximum(high, 2 * SMALL + 1)))
     above = jnp.exp(jnp.linspace(np.log(2.0 * SMALL), top, size + 1, dtype=low.dtype))
     nodes = jnp.concatenate([whole, above[:-1]])
     every_other = np.concatenate([np.arange(2 * SMALL), 2 * SMALL + np.arange(0, size + 1, 2)])
-    return Grid(jnp.concatenate([jnp.clip(nodes, low, high), high[None]]), SMALL + 1, every_other)
+    return Grid(_held(nodes, low, high), SMALL + 1, every_other)
+
+
+def _held(nodes, low, high):
+    """Nodes held to floor and cap, and the cap; those at an end move with it."""
+    return jnp.append(jnp.where(nodes <= low, low, jnp.where(nodes >= high, high, nodes)), high)
 
 
 def on_nodes(nodes: Float[Array, " nodes"], place: Float[Array, "..."]) -> Float[Array, "... nodes"]:

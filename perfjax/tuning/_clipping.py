@@ -133,7 +133,7 @@ def tune_clipping(
         requirement = 'be "mean-field": the law and the counts know no clipping'
         raise _check.fail("solver", requirement, _check.quoted(objective.solver))
     scenario = scenario.with_one_noise()
-    objective.check(scenario)
+    objective = objective.prepared(scenario)
     typical = jnp.sqrt(jnp.sum(_variances(mechanism)) + jnp.sum(jnp.broadcast_to(mechanism.mean, mechanism.dim) ** 2))
     radius_bounds = tuple(x * typical for x in RADIUS_RANGE) if radius_bounds is None else radius_bounds
     low, high = as_log_bounds(radius_bounds, scenario, name="radius_bounds")

@@ -67,7 +67,7 @@ def tune(
     as_single(scenario)
     objective = CumulativeError() if objective is None else _check.as_kind(objective, "objective", AbstractObjective)
     scenario = scenario.with_one_noise()
-    objective.check(scenario, key)
+    objective = objective.prepared(scenario, key)
     _check_constraint(constraint, scenario)
     log_bounds = as_log_bounds(bounds, scenario)
     optimum = _tune(scenario, objective, constraint, log_bounds, key)

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float
 from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
-from perfjax.law import Chain, PopulationLaw, chain_of, population_law, whole_cap
+from perfjax.law import Chain, PopulationLaw, chain_of, population_law
 from perfjax.objectives import AbstractObjective, CumulativeError
 from perfjax.policies import AbstractPolicy, LogLinearPolicy, TablePolicy
 from perfjax.scenario import Scenario, as_single
@@ -124,20 +124,15 @@ def tune_policy(
     choices = _choices(actions, low, high, scenario)
     if schedule is None:
         schedule = tune_schedule(scenario, objective, bounds=(jnp.exp(low), jnp.exp(high)))
-    cap, noise, constant = whole_cap(scenario), _check.as_kind(schedule, "schedule", Schedule).noise, schedule.constant
-    chain = chain_of(scenario, objective.penalty, cap=cap)
-    if structure == "table":
-        policy, value = _dynamic_programming(chain, choices, noise, constant)
-    else:
-        policy = _log_linear(chain_of(scenario, objective.penalty, size=LAW_NODES, cap=cap), constant, low, high)
-        value = _value(chain, policy)
+    schedule = _check.as_kind(schedule, "schedule", Schedule)
+    policy, values = _tune_policy(scenario, objective, structure, choices, schedule.noise, schedule.constant, low, high)
     return PolicyOptimum(
         scenario=scenario.replace(policy=policy),
         objective=objective,
         policy=policy,
-        value=value,
-        value_schedule=_value(chain, noise),
-        value_constant=_value(chain, jnp.broadcast_to(constant, noise.shape)),
+        value=values[0],
+        value_schedule=values[1],
+        value_constant=values[2],
         schedule=schedule,
     )
 
@@ -154,18 +149,24 @@ def _choices(actions, low, high, scenario) -> Float[Array, " actions"]:
 
 
 @eqx.filter_jit
-def _value(chain: Chain, noise: Float[Array, " releases"] | AbstractPolicy) -> Float[Array, ""]:
-    """The expected sum of errors under a schedule or a policy."""
-    if not isinstance(noise, AbstractPolicy):
-        return chain.value(noise[:, None])
-    release = jnp.arange(chain.scenario.rounds + 1)
-    return chain.value(jax.vmap(lambda t: noise(chain.sources, t))(release))
+def _tune_policy(scenario, objective, structure, choices, schedule, constant, low, high):
+    """The best policy; the expected sums of errors under it, the schedule and the constant noise, on one kernel."""
+    chain = chain_of(scenario, objective.penalty, cap=objective.whole)
+    if structure == "table":
+        policy = _dynamic_programming(chain, jnp.append(choices, constant), schedule)
+    else:
+        coarse = chain_of(scenario, objective.penalty, size=LAW_NODES, cap=objective.whole)
+        policy = _log_linear(coarse.tabulated(low, high), constant, low, high)
+    release = jnp.arange(scenario.rounds + 1)
+    reacting = jax.vmap(lambda t: policy(chain.sources, t))(release)
+    alike = (
+        jnp.broadcast_to(x[:, None], reacting.shape) for x in (schedule, jnp.broadcast_to(constant, schedule.shape))
+    )
+    return policy, jax.lax.map(chain.value, jnp.stack([reacting, *alike]))
 
 
-@eqx.filter_jit
-def _dynamic_programming(chain: Chain, choices, schedule, constant) -> tuple[TablePolicy, Float[Array, ""]]:
-    """The best table and its value."""
-    choices = jnp.append(choices, constant)
+def _dynamic_programming(chain: Chain, choices, schedule) -> TablePolicy:
+    """The best table."""
     errors, rows = jax.vmap(chain.errors)(choices), jax.lax.map(chain.rows, choices)
 
     def back(following, at):
@@ -174,19 +175,18 @@ def _dynamic_programming(chain: Chain, choices, schedule, constant) -> tuple[Tab
         tried = jnp.concatenate([tried, chain.worth(x, following, left)[None]])
         best = jnp.argmin(tried, axis=0)
         worth = jnp.min(tried, axis=0)
-        return worth[:-1], (worth[-1], jnp.append(choices, x)[best])
+        return worth[:-1], jnp.append(choices, x)[best]
 
     at = schedule, chain.left(schedule.size)
-    _, (values, table) = jax.lax.scan(back, jnp.zeros_like(chain.grid.nodes), at, reverse=True)
+    _, table = jax.lax.scan(back, jnp.zeros_like(chain.grid.nodes), at, reverse=True)
     order = jnp.argsort(chain.sources)
-    return TablePolicy(chain.sources[order], table[:, order]), values[0]
+    return TablePolicy(chain.sources[order], table[:, order])
 
 
-@eqx.filter_jit
 def _log_linear(chain: Chain, constant, low, high) -> LogLinearPolicy:
     """The best log-linear rule, from the best constant noise."""
     rounds, release = chain.scenario.rounds, jnp.arange(chain.scenario.rounds + 1)
-    reference = chain.start
+    reference = chain.kernel.start
 
     def rule(parameters):
         level, power, fall = parameters

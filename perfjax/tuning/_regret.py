@@ -37,5 +37,5 @@ def regret(optimum: Optimum, truth: Scenario, *, key: Key[Array, ""] | None = No
         True
     """
     best = tune(truth, optimum.objective, key=key)
-    mine = log_value(optimum.objective, truth.replace_noise(optimum.noise), key)
+    mine = log_value(best.objective, truth.replace_noise(optimum.noise), key)
     return jnp.expm1(mine - best.log_value)

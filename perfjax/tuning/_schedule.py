@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from perfjax import _check
 from perfjax._fields import Field, as_dataset
-from perfjax.law import chain_of, whole_cap
+from perfjax.law import chain_of
 from perfjax.meanfield import recursion
 from perfjax.objectives import AbstractObjective, CumulativeError
 from perfjax.scenario import Scenario, as_single
@@ -179,7 +179,7 @@ def tune_schedule(
     shape = structure_of(structure, levels, scenario.mechanism, scenario.rounds + 1)
     budget = _budget(scenario, bounds, total_rho, release_rho)
     constant = _constant(scenario, objective, budget)
-    schedule = _tune_schedule(scenario, objective, shape, budget, constant, whole_cap(scenario), structure)
+    schedule = _tune_schedule(scenario, objective, shape, budget, constant, structure)
     if throw and _check.is_known(schedule.status) and int(schedule.status) in (Status.INFEASIBLE, Status.NOT_CONVERGED):
         raise ValueError(f"No best schedule: {Status(int(schedule.status)).meaning}.")
     return schedule
@@ -206,8 +206,7 @@ def as_window(objective: AbstractObjective | None, scenario: Scenario) -> Cumula
             raise _check.fail(
                 "floor", 'be above 0 unless `collapsed` is "penalty": nobody has an infinite error', floor
             )
-    objective.check(scenario)
-    return objective
+    return objective.prepared(scenario)
 
 
 def _budget(scenario, bounds, total_rho, release_rho) -> Budget:
@@ -266,7 +265,7 @@ def _constant(scenario, objective, budget) -> Float[Array, ""]:
 
 
 @eqx.filter_jit
-def _tune_schedule(scenario, objective, shape, budget, constant, cap, structure) -> Schedule:
+def _tune_schedule(scenario, objective, shape, budget, constant, structure) -> Schedule:
     live = scenario, objective, budget
     # A descent has no useful derivative. The objective where it ends has one, by the envelope theorem.
     scenario, objective, budget = jax.lax.stop_gradient(live)
@@ -280,11 +279,12 @@ def _tune_schedule(scenario, objective, shape, budget, constant, cap, structure)
     found = jax.vmap(lambda start: descend(jax.value_and_grad(path), start, low, high, steps=STEPS))(starts)
     best = best_of(found)
     if objective.solver == "law":
-        chain = chain_of(scenario, objective.penalty, size=LAW_NODES, cap=cap)
+        chain = chain_of(scenario, objective.penalty, size=LAW_NODES, cap=objective.whole)
+        chain = chain.tabulated(budget.low, budget.high)
         tried = jnp.concatenate([found.place, starts, *_tried(LAW_SHARES, LAW_LEVELS, shape, budget, scenario.rounds)])
-        values = jax.lax.map(lambda parameters: chain.value(jnp.exp(log_noise(parameters))[:, None]), tried)
-        start, slope = tried[jnp.nanargmin(values)], _under_law(chain, log_noise)
-        best = descend(slope, start, low, high, steps=LAW_STEPS, tolerance=LAW_LEVEL)
+        slope = _under_law(chain, log_noise)
+        values = jax.lax.map(lambda parameters: slope(parameters)[0], tried)
+        best = descend(slope, tried[jnp.nanargmin(values)], low, high, steps=LAW_STEPS, tolerance=LAW_LEVEL)
     ends = at_bound(log_noise(best.place), budget.low, budget.high)
     moving = live[2].low, live[2].high
     tuned = jnp.select([ends < 0, ends > 0], moving, log_noise(best.place, live[2]))
