@@ -48,7 +48,8 @@ class AbstractObjective(eqx.Module):
     def prepared(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> "AbstractObjective":
         """The objective for `scenario`: checked, and with what can't be known once the scenario is traced."""
         self.check(scenario, key)
-        return self
+        by_law = getattr(self, "solver", None) == "law"
+        return dataclasses.replace(self, whole=whole_cap(scenario)) if by_law else self
 
     @abc.abstractmethod
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
@@ -115,9 +116,6 @@ class FinalError(AbstractObjective):
     def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
         _check_solver(self.solver, scenario, key)
 
-    def prepared(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> "AbstractObjective":
-        return _knowing_whole_numbers(super().prepared(scenario, key), scenario)
-
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
         return _window(self, scenario, key, scenario.rounds, scenario.rounds)
 
@@ -175,9 +173,6 @@ class CumulativeError(AbstractObjective):
         if last > scenario.rounds:
             raise _check.fail(name, f"be at most `rounds` ({scenario.rounds})", last)
         _check_solver(self.solver, scenario, key)
-
-    def prepared(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> "AbstractObjective":
-        return _knowing_whole_numbers(super().prepared(scenario, key), scenario)
 
     def evaluate(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> Evaluation:
         last = scenario.rounds if self.last_release is None else self.last_release
@@ -244,10 +239,6 @@ def _check_run(solver, trials, collapsed, penalty):
         if penalty.ndim:
             raise _check.fail("penalty", "be one number", penalty)
     return solver, trials, collapsed, penalty
-
-
-def _knowing_whole_numbers(objective, scenario):
-    return dataclasses.replace(objective, whole=whole_cap(scenario) if objective.solver == "law" else None)
 
 
 def _check_solver(solver, scenario, key):

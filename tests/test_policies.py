@@ -141,11 +141,10 @@ def loglinear(**changes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("penalty", [5.0, None])
-def test_slopes_of_the_chain_are_central_differences(penalty):
+def test_slopes_of_the_chain_are_central_differences():
     """By the noise of every release, and on a policy by that of every release and population."""
     scenario = small(cap=300.0, population=50.0, rounds=3)
-    chain = chain_of(scenario, None if penalty is None else jnp.asarray(penalty), size=60)
+    chain = chain_of(scenario, jnp.asarray(5.0), size=60)
     noise = jnp.linspace(1.5, 0.4, 4)[:, None] * jnp.linspace(0.8, 1.2, chain.sources.size)
     value_and_slope = jax.jit(chain.value_and_slope)
     _, slope = value_and_slope(noise)
@@ -218,27 +217,22 @@ def test_policies_and_schedules_equal_exhaustive_search(rounds):
 
 @pytest.mark.slow
 def test_reacting_pays_where_the_future_is_uncertain():
-    best = pj.tune_policy(small(), actions=24)
+    scenario = small(rounds=4)
+    best = pj.tune_policy(scenario, actions=24)
     assert float(best.value) < float(best.value_schedule) < float(best.value_constant)
     law = best.law()
     close(jnp.sum(law.expected_error), best.value, 1e-10)  # all whole numbers are nodes: no extrapolation
     assert "lower than the schedule" in str(best)
     close(best.to_xarray().value, best.value, 0)
     assert plots.plot_policy(best).axes[0].get_ylabel() == "population (users)"
+    rule = pj.tune_policy(scenario, structure="log-linear", schedule=best.schedule)
+    assert isinstance(rule.policy, pj.LogLinearPolicy)
+    assert float(best.value) < float(rule.value) < float(best.value_constant)
+    close(LAW(rule.scenario), rule.value, 1e-10)
 
 
 @pytest.mark.slow
-def test_a_log_linear_rule_beats_the_constant():
-    scenario = small(rounds=4)
-    schedule = pj.tune_schedule(scenario, LAW)
-    best = pj.tune_policy(scenario, structure="log-linear", schedule=schedule)
-    assert isinstance(best.policy, pj.LogLinearPolicy)
-    assert float(best.value) < float(best.value_constant)
-    close(LAW(best.scenario), best.value, 1e-10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("count", "rounds", "cap"), [(15, 6, 120), (35, 4, 40), (70, 3, 16), (80, 2, 10)])
+@pytest.mark.parametrize(("count", "rounds", "cap"), [(10, 6, 120), (30, 4, 40), (80, 3, 16), (80, 2, 10)])
 def test_never_losing_on_random_scenarios(count, rounds, cap):
     """A schedule never loses to the constant noise, a policy never to the schedule, on one kernel."""
     rng = np.random.default_rng(cap)

@@ -67,7 +67,7 @@ def schedule(
     total_rho: Annotated[float | None, typer.Option(help="zCDP budget of all releases, local, met exactly.")] = None,
     release_rho: Annotated[float | None, typer.Option(help="Greatest zCDP budget of a release, local.")] = None,
     solver: Annotated[
-        SolverName, typer.Option(help="mean-field: seconds; law: with the risk of collapse, about a minute.")
+        SolverName, typer.Option(help="mean-field: seconds; law: with the risk of collapse, about half a minute.")
     ] = SolverName.mean_field,
     policy: Annotated[
         PolicyName | None, typer.Option(help="Also find the best rule that reacts to the population, under the law.")
