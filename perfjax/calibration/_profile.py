@@ -1,5 +1,7 @@
 """Profile likelihoods: for every value of one quantity, how well the rest can still explain the counts."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ __all__ = ["Profile", "as_one_fit", "cutoff", "profiles"]
 GROWTH = "growth"
 STEPS = 24  # of a walk, at most, on each side
 NEAR, LONGEST = 1e-6, 2.0  # of a step, on the unconstrained scale
+WORSE = 1e-3  # of a log likelihood, than further out: a climb that did not get there
 
 
 class Profile(eqx.Module):
@@ -90,47 +93,68 @@ def profiles(fitted: Fit, *, level: float = 0.95) -> dict[str, Profile]:
 
 
 def _walk(fitted, cut):
-    """For each quantity, levels on both sides of its estimate and twice the drop of the log likelihood there.
-
-    Outwards from the estimate, each step from the last one's place: a ridge can bend away from where its first
-    direction leads. Steps aim at even rises of the root of the drop, which is linear where the likelihood is normal.
-    """
+    """For each quantity, levels on both sides of its estimate and twice the drop of the log likelihood there."""
     names = (*fitted.free, GROWTH)
-    size, sides = len(fitted.free), np.tile([-1.0, 1.0], len(names))
-    centre, error, along, ends = _quadratic(fitted)
-    contrast = np.repeat(np.eye(size + 1), 2, axis=0)
+    about = _quadratic(fitted)
+    contrast = np.repeat(np.eye(len(names)), 2, axis=0)
+    width = 1e-3 * np.minimum(about.error, 1.0)
     problem, _ = prepared(jax.tree.map(lambda x: x[None], fitted.problem))
-    dtype, top = fitted.places.dtype, float(fitted.log_likelihood)
-    places, level, root = (
-        np.tile(np.asarray(fitted.places, float), (sides.size, 1)),
-        centre.copy(),
-        np.zeros(sides.size),
-    )
-    limit = np.sqrt(cut)
-    rise, width = 0.25 * limit, 1e-3 * np.minimum(error, 1.0)
-    step = np.minimum(0.25 * limit * error, LONGEST)
-    found = [(level, np.full(sides.size, top))]
+
+    def highest(level, starts):
+        """The greatest log likelihood at a level of every side, -inf where the level was missed, and the places."""
+        lanes = [jnp.asarray(x, fitted.places.dtype)[None] for x in (starts, contrast, level, width)]
+        found = climb(problem, lanes[0], Constraint(*lanes[1:]))
+        value, reached = np.asarray(found.found.value)[0], np.asarray(found.found.quantities)[0]
+        missed = np.isnan(value) | (np.abs(np.sum(contrast * reached, axis=1) - level) > 100 * width)
+        return np.where(missed, -np.inf, value), np.asarray(found.places, float)[0]
+
+    steps = _outwards(highest, about, np.asarray(fitted.places, float), float(fitted.log_likelihood), np.sqrt(cut))
+    levels, values = _inwards(highest, about, *(np.stack(x) for x in zip(*steps, strict=True)))
+    drops = 2 * np.maximum(np.max(values) - values, 0)
+    both = (x.reshape(-1, len(names), 2).swapaxes(0, 1).reshape(len(names), -1) for x in (levels, drops))
+    return {name: _distinct(*rows) for name, *rows in zip(names, *both, strict=True)}
+
+
+def _outwards(highest, about, places, top, limit):
+    """Level, log likelihood and places of every step away from the estimate, each from the last one's place.
+
+    A ridge can bend away from where its first direction leads. Steps aim at even rises of the root of the drop, which
+    is linear where the likelihood is normal.
+    """
+    level, root, rise = about.centre, np.zeros_like(about.centre), 0.25 * limit
+    places = np.tile(places, (level.size, 1))
+    step = np.minimum(rise * about.error, LONGEST)
+    found = [(level, np.full(level.size, top), places)]
     for _ in range(STEPS):
-        step = np.where(root > 2 * limit, 0, np.minimum(step, np.abs(ends - level)))
+        step = np.where(root > 2 * limit, 0, np.minimum(step, np.abs(about.ends - level)))
         if np.all(step < NEAR):
             break
-        there = level + sides * step
-        starts = places + (sides * step)[:, None] * along
-        lanes = [jnp.asarray(x, dtype)[None] for x in (contrast, there, width)]
-        maximum = climb(problem, jnp.asarray(starts, dtype)[None], Constraint(*lanes))
-        value, reached = np.asarray(maximum.found.value)[0], np.asarray(maximum.found.quantities)[0]
-        missed = np.isnan(value) | (np.abs(np.sum(contrast * reached, axis=1) - there) > 100 * width)
-        value = np.where(missed, -np.inf, value)
-        found.append((there, value))
+        there = level + about.sides * step
+        value, at = highest(there, places + (about.sides * step)[:, None] * about.along)
+        found.append((there, value, at))
         top = max(top, np.max(value))
         new = np.sqrt(np.maximum(2 * (top - value), 0))
         far = new - root > 4 * rise  # go back, and step less
         speed = np.maximum(new - root, 0) / np.maximum(step, 1e-12)
         step = np.clip(rise / np.maximum(speed, 1e-12), step / 8, np.minimum(3 * step, LONGEST))
         level, root = np.where(far, level, there), np.where(far, root, new)
-        places = np.where(far[:, None], places, np.asarray(maximum.places, float)[0])
-    levels, values = (np.stack(x, axis=1).reshape(len(names), -1) for x in zip(*found, strict=True))
-    return {name: _distinct(*rows) for name, *rows in zip(names, levels, 2 * np.maximum(top - values, 0), strict=True)}
+        places = np.where(far[:, None], places, at)
+    return found
+
+
+def _inwards(highest, about, levels, values, places):
+    """The same in order, with those climbed anew from the next one out that are less probable than it."""
+    order = np.argsort(np.abs(levels - about.centre), axis=0, kind="stable")
+    levels, values = (np.take_along_axis(x, order, axis=0) for x in (levels, values))
+    places = np.take_along_axis(places, order[..., None], axis=0)
+    for k in range(len(levels) - 2, 0, -1):
+        if not np.any(values[k + 1] > values[k] + WORSE):
+            continue
+        starts = places[k + 1] + (levels[k] - levels[k + 1])[:, None] * about.along
+        value, at = highest(levels[k], starts)
+        better = value > values[k]
+        values[k], places[k] = np.where(better, value, values[k]), np.where(better[:, None], at, places[k])
+    return levels, values
 
 
 def _distinct(levels, drops):
@@ -141,10 +165,19 @@ def _distinct(levels, drops):
     return levels[new], drops[new]
 
 
-def _quadratic(fitted):
+class _Quadratic(NamedTuple):
     """By the quadratic about the estimate, for both sides of each quantity: its centre, standard error, the direction
     that keeps the likelihood greatest along it, and where the walk ends.
     """
+
+    sides: np.ndarray
+    centre: np.ndarray
+    error: np.ndarray
+    along: np.ndarray
+    ends: np.ndarray
+
+
+def _quadratic(fitted) -> _Quadratic:
     size = len(fitted.free)
     # Where the counts are silent, a little information keeps the direction finite: the box ends the walk there.
     covariance = np.linalg.inv(_positive(np.asarray(fitted.information, float)) + 1e-3 * np.eye(size))
@@ -154,7 +187,8 @@ def _quadratic(fitted):
     along = gradients @ covariance / (error**2)[:, None]
     centre = np.append(np.asarray(fitted.places, float), float(fitted.log_growth))
     ends = np.stack([np.append(low, -12.0), np.append(high, np.log(2.0))], axis=1)
-    return np.repeat(centre, 2), np.repeat(error, 2), np.repeat(along, 2, axis=0), ends.ravel()
+    twice = (np.repeat(x, 2, axis=0) for x in (centre, error, along))
+    return _Quadratic(np.tile([-1.0, 1.0], centre.size), *twice, ends.ravel())
 
 
 def _positive(information):
