@@ -20,7 +20,7 @@ GROUPS_AT_ONCE = 16
 LANES, GROUP_LANES = 8, 2  # places that one call of the compiled program climbs from, alone and in each of many groups
 LEVEL_STARTS = (0.05, 0.2, 0.5, 1.0, 2.0)  # thresholds, in units of the size of a log-likelihood ratio
 BOX = 12.0  # of log odds: nearer to 0 or 1 nothing changes
-BELOW, ABOVE = 8.0, 4.0  # of a log threshold, from the size of a log-likelihood ratio
+BELOW, ABOVE = 6.0, 4.0  # of a log threshold, from the size of a log-likelihood ratio
 
 
 def in_chunks(function: Callable[[PyTree], PyTree], batched: PyTree) -> PyTree:

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 REACH, FEW_NODES, MANY_NODES = 4.5, 19, 37  # of the shared noise's normal score, to both sides
-THRESHOLDS = 64  # of a table, 12 units of log threshold wide: good to 1e-4 of a probability
+THRESHOLDS = 54  # of a table, 10 units of log threshold wide: good to 1e-4 of a probability
 NEIGHBOURS = 6  # that an interpolation takes
 
 Place = tuple[Float[Array, "*groups"], Float[Array, "*groups"]]
