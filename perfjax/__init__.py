@@ -1,6 +1,7 @@
 """How much noise should a repeated release add, when leaking someone's data makes them leave?"""
 
 from perfjax import accounting as accounting
+from perfjax import calibration as calibration
 from perfjax import count_privacy as count_privacy
 from perfjax import files as files
 from perfjax import leakage as leakage
@@ -10,6 +11,7 @@ from perfjax import reconstruction as reconstruction
 from perfjax import sweeps as sweeps
 from perfjax import theorems as theorems
 from perfjax import tuning as tuning
+from perfjax.calibration import fit as fit
 from perfjax.files import load_scenario as load_scenario
 from perfjax.files import preset as preset
 from perfjax.files import save_scenario as save_scenario
@@ -70,8 +72,10 @@ __all__ = [
     "Trajectory",
     "TrueBitKept",
     "accounting",
+    "calibration",
     "count_privacy",
     "files",
+    "fit",
     "leak_probability",
     "leakage",
     "load_scenario",

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from perfjax import _check, theorems
 from perfjax._summary import HIGH, LOW, summary
+from perfjax.calibration import Identifiability, Profile
 from perfjax.law import PopulationLaw
 from perfjax.meanfield import mean_field
 from perfjax.mechanisms import GaussianMean, RandomizedResponse
@@ -21,12 +22,15 @@ from perfjax.tuning import Optimum, PolicyOptimum, Schedule
 __all__ = [
     "plot_error",
     "plot_fan",
+    "plot_fit",
     "plot_objective",
     "plot_optimum",
     "plot_policy",
     "plot_population",
+    "plot_profile",
     "plot_scan",
     "plot_schedule",
+    "plot_series",
     "plot_simulation",
 ]
 
@@ -183,6 +187,54 @@ def plot_scan(scan: ReleaseScan, ax: Axes | None = None) -> Axes:
             int(scan.best_releases), float(scan.best_bound), "o", color="C1", label=f"best L = {scan.best_releases}"
         )
     ax.set(yscale="log", xlabel="releases L", ylabel="squared error, summed over the records")
+    ax.legend(fontsize="small")
+    return ax
+
+
+def plot_fit(found: Identifiability) -> Figure:
+    """The series with the fitted path, and the profile likelihood of every quantity."""
+    names = list(found.profiles)
+    figure, axes = plt.subplots(1, 1 + len(names), figsize=(4.2 * (1 + len(names)), 3.8), layout="constrained")
+    plot_series(found, axes[0])
+    for name, ax in zip(names, axes[1:], strict=True):
+        plot_profile(found.profiles[name], ax)
+    return figure
+
+
+def plot_series(found: Identifiability, ax: Axes | None = None) -> Axes:
+    """The counts of a series, and what each was expected to be given the one before, with a 95 % band.
+
+    Args:
+        found: of `calibration.identifiability`.
+        ax: where to draw.
+    """
+    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    series = found.fitted.series
+    n, round_ = np.asarray(series.population), np.arange(series.rounds + 1)
+    at, mean, std = found.fitted.expected_counts()
+    ax.plot(round_, n, "o", color="C0", markersize=4, label="counted")
+    ax.plot(at, mean, color="C1", label="expected from the count before")
+    ax.fill_between(at, mean - 1.96 * std, mean + 1.96 * std, color="C1", alpha=0.25, linewidth=0, label="95 %")
+    shown = round_[:: max(1, round_.size // 5)]
+    ax.set_xticks(shown, [series.labels[i] for i in shown], fontsize="small")
+    ax.set(xlabel="round", ylabel="population (users)")
+    ax.legend(fontsize="small")
+    return ax
+
+
+def plot_profile(profile: Profile, ax: Axes | None = None) -> Axes:
+    """A profile likelihood: twice the drop from its maximum, with the level where the interval ends.
+
+    Args:
+        profile: of `calibration.profiles`.
+        ax: where to draw.
+    """
+    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    shown = np.isfinite(profile.drops) & (profile.drops < 4 * profile.cutoff)
+    ax.plot(profile.values[shown], profile.drops[shown], ".-", color="C0")
+    ax.axhline(profile.cutoff, color="C3", linestyle="--", label=f"{profile.level:.0%}")
+    ax.set_xscale("log" if profile.name == "threshold" else "linear")
+    ax.set(xlabel=profile.name, ylabel="2 (log-likelihood drop)", title="" if all(profile.closed) else "not closed")
     ax.legend(fontsize="small")
     return ax
 

@@ -30,6 +30,7 @@ LAYERS = [
     ["meanfield", "law", "montecarlo"],
     ["objectives"],
     ["tuning"],
+    ["calibration"],
     ["sweeps"],
     ["_summary"],
     ["plots"],

@@ -45,7 +45,7 @@ def test_the_sample_has_four_profiles():
     ("text", "words"),
     [
         ("a,b\n1,2\n", "load.csv: Unknown column `c`: known are `a`, `b`."),
-        ("", "load.csv: Unknown column `c`: known are ."),
+        ("", "load.csv: no line names the columns."),
         ("a,c\n1,2\n3,x\n", 'load.csv: row 3: Column `c` must be a finite number, but is "x".'),
         ("a,c\n# note\n1,2\n3\n", 'load.csv: row 4: Column `c` must be a finite number, but is "".'),
         ("c\nnan\n", 'load.csv: row 2: Column `c` must be a finite number, but is "nan".'),

@@ -6,6 +6,7 @@ import typer
 
 from perfjax.cli._counts import counts
 from perfjax.cli._figure import figure
+from perfjax.cli._fit import fit
 from perfjax.cli._reconstruct import reconstruct
 from perfjax.cli._scenario import new, show
 from perfjax.cli._schedule import schedule
@@ -31,6 +32,7 @@ app.command()(interruptible()(sweep))
 app.command()(interruptible()(figure))
 app.command()(interruptible()(counts))
 app.command()(interruptible()(reconstruct))
+app.command()(interruptible()(fit))
 
 scenario_app = typer.Typer(help="Show or start a scenario file.", no_args_is_help=True)
 scenario_app.command()(show)

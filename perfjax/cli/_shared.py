@@ -112,12 +112,12 @@ def check_picture(path: Path | None, *, force: bool) -> None:
         raise ValueError(f"{path}: the name of a picture ends in one of {', '.join('.' + kind for kind in known)}.")
 
 
-def check_outputs(save: Path | None, plot: Path | None, *, force: bool) -> None:
-    """`check_output` for a result and a picture of it."""
+def check_outputs(save: Path | None, plot: Path | None, *, force: bool, option: str = "--save") -> None:
+    """`check_output` for a result, saved by an option, and a picture of it."""
     check_output(save, force=force)
     check_picture(plot, force=force)
     if save is not None and plot is not None and save.resolve() == plot.resolve():
-        raise ValueError(f"{save}: --save and --plot must be two files.")
+        raise ValueError(f"{save}: {option} and --plot must be two files.")
 
 
 def save_outputs(pj, outputs: Iterable[tuple[str, Path | None, Callable[[Path], None]]], *, quiet: bool) -> None:

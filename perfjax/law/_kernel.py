@@ -10,10 +10,11 @@ from jaxtyping import Array, Float
 from perfjax._linear import product
 from perfjax.law._nodes import SMALL, Grid, on_nodes
 from perfjax.law._normal import density_and_tail
-from perfjax.leakage import GivenNoise, given_noise, shared_weights
+from perfjax.leakage import AbstractLeakage, GivenNoise, given_noise, shared_weights
+from perfjax.participation import Participation
 from perfjax.scenario import Scenario
 
-__all__ = ["Kernel", "kernel_of", "sources"]
+__all__ = ["Kernel", "growth_and_spread", "kernel_of", "leaked_counts", "sources"]
 
 ROWS = 16  # computed at a time: a bound on memory, for each needs a table of its own
 
@@ -50,9 +51,8 @@ class Kernel(NamedTuple):
         scenario, start, populations = self.scenario, self.start, self.sources
         nodes, exact = self.grid.nodes, self.grid.exact
         law, weight = _given_shared(scenario, jnp.broadcast_to(noise, populations.shape), populations)
-        chances = _leaked_counts(
-            scenario.leakage, populations[:exact], jax.tree.map(lambda x: x[:exact], law), weight[:exact]
-        )
+        few, few_law = populations[:exact], jax.tree.map(lambda x: x[:exact], law)
+        chances = leaked_counts(scenario.leakage, few, few_law, weight[:exact], few)
         following = jnp.einsum("nk,nkm->nm", chances, self.moves, precision="highest")
         places = scenario.participation.bounded(jnp.arange(following.shape[-1], dtype=nodes.dtype))
         few = product(following, on_nodes(nodes, places))
@@ -95,17 +95,23 @@ def _normal_rows(scenario, populations, law, weight, nodes) -> Float[Array, "n n
     the nodes a. That keeps the mean, and clips at floor and cap, in closed form. The difference is taken of
     E[(X - a)^+] below the mean and of E[(a - X)^+] above it, whichever is small there: nothing cancels.
     """
-    who = scenario.participation
-    q, r, n = who.leave, who.recruit, populations[:, None]
+    n = populations[:, None]
+    growth, spread = growth_and_spread(scenario.participation, law)
+    varies = spread > 0  # the square root has no derivative at 0
+    std = jnp.where(varies, jnp.sqrt(jnp.where(varies, n * spread, 1)), 0)
+    return jax.lax.map(lambda row: _hat_weights(*row, nodes), (n * growth, std, weight), batch_size=ROWS)
+
+
+def growth_and_spread(who: Participation, law: GivenNoise) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Mean and variance of the next population given what users share, both divided by n; before floor and cap."""
+    q, r = who.leave, who.recruit
     if who.recruiters == "spared":
         growth = 1 - q + (q + r) * law.kept
         spread = q * (1 - q) * law.leaked + r * (1 - r) * law.kept + (q + r) ** 2 * law.spread
     else:
         growth = 1 - q + r + q * law.kept
         spread = q * (1 - q) * law.leaked + r * (1 - r) + q * q * law.spread
-    varies = spread > 0  # the square root has no derivative at 0
-    std = jnp.where(varies, jnp.sqrt(jnp.where(varies, n * spread, 1)), 0)
-    return jax.lax.map(lambda row: _hat_weights(*row, nodes), (n * growth, std, weight), batch_size=ROWS)
+    return growth, spread
 
 
 def _hat_weights(mean, std, weight, nodes) -> Float[Array, " nodes"]:
@@ -176,9 +182,14 @@ def _powers(base, count):
     return jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
 
 
-def _leaked_counts(leakage, populations, law, weight) -> Float[Array, "n k"]:
-    """P(K = k) for k = 0 .. n leaked among n users, over the shared noise."""
-    k = jnp.arange(populations.size, dtype=populations.dtype)
+def leaked_counts(
+    leakage: AbstractLeakage,
+    populations: Float[Array, " n"],
+    law: GivenNoise,
+    weight: Float[Array, "n shared"],
+    k: Float[Array, " k"],
+) -> Float[Array, "n k"]:
+    """P(K = k) of k leaked among n users, over what they share; the `k` are 0, 1, 2, ...; 0 where k > n."""
     count = _binomial if leakage.independent else _rounded_normal
 
     def of(n, given, weight):

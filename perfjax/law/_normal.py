@@ -9,7 +9,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
-__all__ = ["density_and_tail"]
+__all__ = ["density_and_tail", "log_tail"]
 
 FAR = 37.0  # beyond, both count as they are here, below 1e-297
 DEGREE = 16
@@ -23,14 +23,30 @@ def density_and_tail(z: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"],
 
 
 @jax.custom_jvp
+def log_tail(z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """log P(N(0, 1) > z) for z >= 0; beyond `FAR` to the leading order."""
+    return -z * z / 2 - math.log(2 * math.pi) / 2 + jnp.log(_mills(z))
+
+
+@log_tail.defjvp
+def _log_tail_jvp(primals, tangents):
+    (z,) = primals
+    return log_tail(z), -tangents[0] / _mills(z)
+
+
+@jax.custom_jvp
 def _tail(z, density):
-    """The density times the Mills ratio, which is a polynomial over 1 + z, to rounding."""
-    x = (z - 4) / (z + 4)
+    return density * _mills(z)
+
+
+def _mills(z):
+    """The Mills ratio P(N > z) / phi(z), a polynomial over 1 + z, to rounding up to `FAR`."""
+    x = (jnp.minimum(z, FAR) - 4) / (jnp.minimum(z, FAR) + 4)
     coefficients = _coefficients()
     ratio = jnp.full_like(z, coefficients[-1])
     for c in coefficients[-2::-1]:
         ratio = ratio * x + c
-    return density * ratio / (1 + z)
+    return ratio / (1 + z)
 
 
 @_tail.defjvp

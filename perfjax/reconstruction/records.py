@@ -4,7 +4,7 @@ import csv
 import importlib.resources
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from perfjax import _check
 from perfjax._check import Numbers
 
-__all__ = ["read_column", "sample_columns", "sample_records", "scaled"]
+__all__ = ["read_column", "read_texts", "sample_columns", "sample_records", "scaled"]
 
 SAMPLE = "load_profiles_sample.csv"
 HIGHEST = 99.0  # percentile at which records are clipped
@@ -33,11 +33,24 @@ def read_column(path: str | os.PathLike, column: str) -> np.ndarray:
             no row.
         OSError: if the file can't be read.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not a CSV file: {error}") from error
-    return _column(text.splitlines(), str(path), column)
+    return _column(_lines(path), str(path), column)
+
+
+def read_texts(path: str | os.PathLike, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """What some columns of a CSV file say, as it is written.
+
+    Args:
+        path: the file, as for `read_column`.
+        columns: their names.
+
+    Returns:
+        One text for each column, by row; empty where a row has none.
+
+    Raises:
+        ValueError: if there is no such column, or no row.
+        OSError: if the file can't be read.
+    """
+    return [texts for _, texts in _rows(_lines(path), str(path), columns)]
 
 
 def scaled(values: Numbers) -> np.ndarray:
@@ -102,20 +115,36 @@ def _content(lines: Iterable[str]) -> list[str]:
     return ["" if line.startswith("#") else line for line in lines]
 
 
-def _column(lines: Iterable[str], where: str, column: str) -> np.ndarray:
+def _lines(path) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a CSV file: {error}") from error
+
+
+def _rows(lines: Iterable[str], where: str, columns: Sequence[str]) -> list[tuple[int, tuple[str, ...]]]:
+    """The number of every row's line, and its texts in some columns."""
     rows = csv.reader(_content(lines))
     names = next((row for row in rows if row), [])
-    if column not in names:
-        raise ValueError(f"{where}: Unknown column `{column}`: known are {', '.join(f'`{name}`' for name in names)}.")
-    place = names.index(column)
-    values = [_number(row, place, f"{where}: row {rows.line_num}", column) for row in rows if row]
-    if not values:
-        raise ValueError(f"{where}: Column `{column}` must have a row, but is empty.")
-    return np.asarray(values)
+    if not names:
+        raise ValueError(f"{where}: no line names the columns.")
+    for column in columns:
+        if column not in names:
+            known = ", ".join(f"`{name}`" for name in names)
+            raise ValueError(f"{where}: Unknown column `{column}`: known are {known}.")
+    places = [names.index(column) for column in columns]
+    found = [(rows.line_num, tuple(row[k] if k < len(row) else "" for k in places)) for row in rows if row]
+    if not found:
+        raise ValueError(f"{where}: Column `{columns[0]}` must have a row, but is empty.")
+    return found
 
 
-def _number(row: list[str], place: int, where: str, column: str) -> float:
-    text = row[place] if place < len(row) else ""
+def _column(lines: Iterable[str], where: str, column: str) -> np.ndarray:
+    found = _rows(lines, where, [column])
+    return np.asarray([_number(text, f"{where}: row {line}", column) for line, (text,) in found])
+
+
+def _number(text: str, where: str, column: str) -> float:
     try:
         value = float(text)
     except ValueError:

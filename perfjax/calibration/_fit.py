@@ -1,0 +1,309 @@
+"""`fit`: leave, recruit and threshold from observed participation."""
+
+from collections.abc import Mapping, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from perfjax.calibration._likelihood import Evaluation, Problem
+from perfjax.calibration._parameters import PARAMETERS, as_free, natural, slope
+from perfjax.calibration._priors import AbstractPrior, as_priors
+from perfjax.calibration._search import climb, in_chunks, prepared
+from perfjax.calibration._series import Series, as_series, check_fits, labelled
+from perfjax.calibration._transitions import plan_of
+from perfjax.leakage import check_count_level
+from perfjax.scenario import Scenario, as_single
+
+__all__ = ["KNOWN", "Fit", "fit"]
+
+DETECTED = 0.01  # of the overdispersion test: the chance of a false alarm
+KNOWN = 1.83  # of log odds: a quarter of the width of what a flat prior leaves open, 95 % of it
+
+
+class Fit(eqx.Module):
+    """What a series says about the parameters; one element per group.
+
+    Attributes:
+        problem: the series, the scenario that it was fitted with, and what was free.
+        places: the estimates on the unconstrained scale (log odds, log), by free parameter.
+        log_likelihood: at the estimates, prior included.
+        information: minus the second derivative of `log_likelihood` on the unconstrained scale, divided by the
+            dispersion; of a series that varies too much, the expected one, of its means alone.
+        rows: whitened rows of the expected information, the data's first and then one per prior.
+        log_growth: log of the growth factor at `problem.growth_place`.
+        growth_slopes: its derivative on the unconstrained scale.
+        expected: mean and standard deviation of each next count; the latter 0 where it is not known.
+        dispersion: how much more the counts vary than the model says (variance, relative); 1 where no more is detected.
+        raw_dispersion: the same, as it was estimated, detected or not.
+        dispersion_p_value: of the test for more variation.
+        degrees_of_freedom: of the estimated dispersion.
+        converged: whether the search settled.
+        labels: of the rounds; kept apart from the problem, which is compiled once for all labels.
+    """
+
+    problem: Problem
+    places: Float[Array, "*groups free"]
+    log_likelihood: Float[Array, "*groups"]
+    information: Float[Array, "*groups free free"]
+    rows: Float[Array, "*groups rows free"]
+    log_growth: Float[Array, "*groups"]
+    growth_slopes: Float[Array, "*groups free"]
+    expected: tuple[Float[Array, "*groups terms"], Float[Array, "*groups terms"]]
+    dispersion: Float[Array, "*groups"]
+    raw_dispersion: Float[Array, "*groups"]
+    dispersion_p_value: Float[Array, "*groups"]
+    degrees_of_freedom: Float[Array, "*groups"]
+    converged: Bool[Array, "*groups"]
+    labels: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Names of the fitted parameters."""
+        return self.problem.free
+
+    @property
+    def series(self) -> Series:
+        """What was observed."""
+        return labelled(self.problem.series, self.labels)
+
+    @property
+    def estimate(self) -> dict[str, Float[Array, "*groups"]]:
+        """The most probable value of each free parameter. Read `identifiability` before believing one."""
+        return {name: natural(name, self.places[..., i]) for i, name in enumerate(self.free)}
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario with the estimates, starting from the last count known: what `tune` should see next."""
+        n = self.series.population
+        last = jnp.max(jnp.where(jnp.isnan(n), -1, jnp.arange(n.shape[-1])), axis=-1)
+        count = jnp.take_along_axis(n, last[..., None], axis=-1)[..., 0]
+        scenario = self.problem.scenario
+        return scenario.with_leaves(population=count, **self.estimate)
+
+    @property
+    def standard_error(self) -> dict[str, Float[Array, "*groups"]]:
+        """Of each estimate, by the observed information and to first order; infinite where there is no information."""
+        from perfjax.calibration._identifiability import deviations  # it stands on this module
+
+        size = deviations(self)
+        return {name: size[..., i] * slope(name, self.places[..., i]) for i, name in enumerate(self.free)}
+
+    def expected_counts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of one series: rounds whose count follows a known one, its mean given that one, and standard deviation."""
+        starts = np.append(np.arange(self.series.rounds), [first for first, *_ in self.problem.plan.gaps])
+        lengths = np.append(np.ones(self.series.rounds), [length for _, length, _ in self.problem.plan.gaps])
+        mean, std = (np.asarray(x) for x in self.expected)
+        told, at = std > 0, (starts + lengths).astype(int)
+        order = np.argsort(at[told])
+        return at[told][order], mean[told][order], std[told][order]
+
+    def __str__(self) -> str:
+        if self.log_likelihood.ndim:
+            return f"Fit of {self.log_likelihood.size} groups, {int(np.sum(self.converged))} converged"
+        error = self.standard_error
+        lines = [
+            f"  {name:<10} ({PARAMETERS[name].symbol})  {float(value):.4g} +- {float(error[name]):.2g}"
+            for name, value in self.estimate.items()
+        ]
+        settled = "converged" if bool(self.converged) else "not converged"
+        return "\n".join([f"Fit of {self.series}, {settled}", *lines, f"  dispersion  {float(self.dispersion):.4g}"])
+
+
+def fit(
+    series: object,
+    scenario: Scenario,
+    *,
+    free: Sequence[str] = ("leave", "recruit", "threshold"),
+    prior: Mapping[str, AbstractPrior] | None = None,
+) -> Fit:
+    """Estimate parameters from observed counts: maximum likelihood, or the most probable values under a prior.
+
+    The likelihood of each count given the one before is the kernel that `population_law` propagates. It is climbed by
+    damped Fisher scoring, with the curvature that gradients met on the way add, from the best of several places; the
+    law of the leaks, which moves with the threshold alone, is tabulated once. Where counts vary more than that (a test
+    at the 1 % level on their squared residuals), a quasi likelihood of the means takes over, which is wider by the
+    dispersion estimated.
+
+    Args:
+        series: a `Series`, or just the counts; of several groups, which are fitted each on its own, with an axis in
+            front.
+        scenario: what is known: mechanism, leakage rule, floor and cap, recruiters; and the noise, unless the series
+            has a column for it. Its population plays no role.
+        free: which of leave, recruit and threshold to fit; the others are taken as the scenario has them.
+        prior: by parameter, `Beta` (leave, recruit) or `LogNormal` (threshold).
+
+    Returns:
+        `Fit`. An estimate is a number even where the counts say nothing about it: `identifiability` tells which is so.
+
+    Raises:
+        ValueError: if the series or an argument is out of range, the row named; if the scenario is out of reach at the
+            count level.
+
+    Very many users: given the shared noise their next count is narrower than the 37 nodes of that noise lie apart.
+    There the components are widened to the spacing and drawn together: that keeps mean and variance, not all of the
+    skewness.
+
+    Source: ours. The quasi likelihood is that of Wedderburn (1974).
+
+    Example:
+        >>> import perfjax as pj
+        >>> counts = [400, 410, 421, 429, 440]
+        >>> found = fit(counts, pj.preset("randomized-response"), free="leave")
+        >>> bool(found.converged)
+        True
+    """
+    series = as_series(series)
+    check_count_level(as_single(scenario).mechanism)
+    free = as_free(free, scenario)
+    check_fits(series, scenario)
+    if series.noise is None and scenario.mechanism.noise.ndim:
+        noise = scenario.mechanism.noise
+        if noise.shape != (series.rounds + 1,):
+            raise ValueError(f"Argument `scenario` must have one noise, or one for each of {series.rounds + 1} rounds.")
+    priors = as_priors(prior, free)
+    problem = _problem(_as_one_dtype(series, scenario, priors), free, plan_of(series, scenario))
+    found = in_chunks(lambda some: _fitted(some, series.labels), problem)
+    groups = series.population.shape[:-1]
+    return jax.tree.map(lambda x: x.reshape(*groups, *x.shape[1:]), found)
+
+
+def _as_one_dtype(series, scenario, priors):
+    dtype = scenario.population.dtype
+    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, (series, scenario, priors))
+
+
+def _problem(parts, free, plan) -> Problem:
+    """The problems of all groups, one axis in front of every array."""
+    series, scenario, priors = parts
+    if series.noise is None:
+        noise = jnp.broadcast_to(scenario.mechanism.noise, series.population.shape)
+        series = eqx.tree_at(lambda s: s.noise, series, noise, is_leaf=lambda x: x is None)
+    # One noise for the mechanism: what the releases had is the series' own.
+    scenario = scenario.with_noise(scenario.mechanism.noise.ravel()[-1])
+    series = jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), labelled(series, None))
+    count = series.population.shape[0]
+    scenario, priors = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), (scenario, priors))
+    size = series.rounds + len(plan.gaps)
+    return Problem(
+        scenario=scenario,
+        series=series,
+        prior=priors,
+        dispersion=jnp.ones_like(scenario.population),
+        weights=jnp.zeros((count, size, 2, 2), scenario.population.dtype),
+        growth_place=_growth_place(series),
+        low=jnp.zeros((count, len(free)), scenario.population.dtype),
+        high=jnp.zeros((count, len(free)), scenario.population.dtype),
+        law=None,
+        free=free,
+        plan=plan,
+    )
+
+
+def _growth_place(series):
+    """Where growth factors are quoted: the geometric mean count, and the median noise."""
+    return jnp.exp(jnp.nanmean(jnp.log(series.population), axis=-1)), jnp.nanmedian(series.noise[..., :-1], axis=-1)
+
+
+def _fitted(problem: Problem, labels: tuple[str, ...]) -> Fit:
+    """All groups, stage by stage: every stage goes through the one compiled program of `climb`."""
+    problem, starts = prepared(problem)
+    # Of 500 simulated series, climbed from every start, all had one maximum: so only the best start is climbed from.
+    best = _lane(starts, _most_probable(climb(problem, starts, iterations=0)))
+    now = _lane(climb(problem, best[:, None]), jnp.zeros(best.shape[0], int))
+    raw, degrees, p_value = _dispersions(now.found)
+    over = (p_value < DETECTED) & (raw > 1)
+    # Weights stay those of the first fit: what the variance is relative to would otherwise move with the parameters.
+    weights = now.found.terms.whitening
+    if np.any(over):
+        for _ in range(2):
+            dispersion = jnp.where(over, jnp.maximum(raw, 1 + 1e-6), 1)
+            problem = eqx.tree_at(lambda p: (p.dispersion, p.weights), problem, (dispersion, weights))
+            now = _lane(climb(problem, now.places[:, None]), jnp.zeros(over.size, int))
+            raw, degrees = (jnp.where(over, x, y) for x, y in zip(_misfit(problem, now), (raw, degrees), strict=True))
+    expected = jax.vmap(lambda found: found.information)(now.found)
+    return Fit(
+        problem=eqx.tree_at(lambda p: p.law, problem, None),
+        places=now.places,
+        log_likelihood=now.found.value,
+        information=jnp.where(over[:, None, None], expected, _observed(problem, now, expected)),
+        rows=now.found.rows,
+        log_growth=now.found.quantities[..., -1],
+        growth_slopes=now.found.quantity_slopes[..., -1, :],
+        expected=_expected(now.found.terms, problem),
+        dispersion=problem.dispersion,
+        raw_dispersion=raw,
+        dispersion_p_value=p_value,
+        degrees_of_freedom=degrees,
+        converged=now.converged & jnp.isfinite(now.found.value),
+        labels=labels,
+    )
+
+
+@eqx.filter_jit
+def _most_probable(climbed):
+    value = climbed.found.value
+    return jnp.argmax(jnp.where(jnp.isnan(value), -jnp.inf, value), axis=-1)
+
+
+@eqx.filter_jit
+def _lane(climbed, best):
+    return jax.tree.map(lambda x: jax.vmap(lambda row, i: row[i])(x, best), climbed)
+
+
+@eqx.filter_jit
+def _expected(told, problem):
+    """The next count's mean and standard deviation, dispersion included, from its residual."""
+    seen = ~jnp.isnan(told.residual)
+    frozen, dispersion = problem.weights[..., 0, 0], problem.dispersion[:, None]
+    by_weight = jnp.sqrt(dispersion) / jnp.where(frozen > 0, frozen, jnp.inf)
+    flows = told.trusted[..., 1] > 0  # there, weights are those of leavers
+    std = jnp.where((dispersion > 1) & ~flows, by_weight, told.std * jnp.sqrt(dispersion))
+    return told.mean, jnp.where(seen, std, 0)
+
+
+def _observed(problem, now, expected):
+    """Minus the second derivative, by central differences of the gradient a fraction of a standard error apart."""
+    size = now.places.shape[-1]
+    fraction = 0.05 if now.places.dtype == jnp.float64 else 0.5
+    step = fraction / jnp.sqrt(jnp.maximum(jnp.diagonal(expected, axis1=1, axis2=2), 1e-2))
+    moves = step[:, None] * jnp.concatenate([jnp.eye(size, dtype=step.dtype), -jnp.eye(size, dtype=step.dtype)])
+    inside = jnp.clip(now.places[:, None] + moves, problem.low[:, None], problem.high[:, None])
+    gradient = climb(problem, inside, iterations=0).found.gradient
+    apart = jnp.sum(jnp.abs(inside[:, :size] - inside[:, size:]), axis=-1, keepdims=True)
+    second = -(gradient[:, :size] - gradient[:, size:]) / apart
+    return (second + jnp.swapaxes(second, 1, 2)) / 2
+
+
+@eqx.filter_jit
+def _dispersions(found):
+    return jax.vmap(_dispersion)(found)
+
+
+def _dispersion(found: Evaluation):
+    """Mean squared residual over the degrees of freedom left, these, and the chance of so much if the model holds."""
+    z = found.terms.residual
+    seen = ~jnp.isnan(z)
+    squares, count = jnp.sum(jnp.where(seen, z, 0) ** 2), jnp.sum(seen).astype(z.dtype)
+    size = jnp.linalg.eigvalsh(found.information) / jnp.maximum(squares / jnp.maximum(count, 1), 1)
+    used = jnp.sum(size > (1.96 / KNOWN) ** 2).astype(z.dtype)
+    degrees = jnp.maximum(count - used, 1)
+    p_value = jax.scipy.special.gammaincc(degrees / 2, squares / 2)
+    return squares / degrees, degrees, p_value
+
+
+@eqx.filter_jit
+def _misfit(problem, now):
+    """Mean squared misfit of the means, by the weights of the problem, and the degrees of freedom."""
+
+    def one(problem, found):
+        told = found.terms
+        z = jnp.einsum("tij,tj->ti", problem.weights, told.observed - told.expected) * told.trusted
+        count = jnp.sum(jnp.where(jnp.abs(problem.weights).sum(-1) > 0, told.trusted, 0))
+        used = jnp.sum(jnp.linalg.eigvalsh(found.information) > (1.96 / KNOWN) ** 2).astype(count.dtype)
+        degrees = jnp.maximum(count - used, 1)
+        return jnp.sum(z**2) / degrees, degrees
+
+    return jax.vmap(one)(problem, now.found)

@@ -1,0 +1,155 @@
+"""What the counts identify, and what they can't say: ranks, directions, ranges, and the verdict in words."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from perfjax.calibration._fit import KNOWN, Fit
+from perfjax.calibration._profile import GROWTH, Profile, as_one_fit, profiles
+from perfjax.reconstruction import Reason, contrast_bound, split_columns, target_reason
+
+__all__ = ["Identifiability", "identifiability"]
+
+ALONG = 0.05  # of a parameter, the share of its square that may lie across the known directions
+
+
+class Identifiability(eqx.Module):
+    """What a series identifies.
+
+    Attributes:
+        fitted: the fit.
+        profiles: profile likelihoods by parameter, and of the growth factor.
+        reasons: by parameter, `reconstruction.Reason`: whether the mean counts, however many, could tell it from all
+            the others.
+        strengths: singular values of the data's whitened Jacobian on the unconstrained scale, greatest first: one over
+            the standard error of each direction.
+        directions: the directions, one per row, by free parameter.
+        rank: how many directions the counts narrow to less than half of what a flat prior leaves of log odds.
+        identified: by parameter, whether the counts alone (without the prior) narrow it so, and its range is closed.
+        constant_noise: whether all releases had the same noise.
+    """
+
+    fitted: Fit
+    profiles: dict[str, Profile]
+    reasons: dict[str, Reason] = eqx.field(static=True)
+    strengths: Float[Array, " directions"]
+    directions: Float[Array, "directions free"]
+    rank: int = eqx.field(static=True)
+    identified: dict[str, bool] = eqx.field(static=True)
+    constant_noise: bool = eqx.field(static=True)
+
+    @property
+    def verdict(self) -> str:
+        """The same in words."""
+        return " ".join([*_known_in_words(self), *_unknown_in_words(self), *_dispersion_in_words(self.fitted)])
+
+    def __str__(self) -> str:
+        return "\n".join([self.verdict, *(f"  {profile}" for profile in self.profiles.values())])
+
+
+def identifiability(fitted: Fit, *, level: float = 0.95) -> Identifiability:
+    """Which parameters, and which combinations of them, a series identifies.
+
+    A parameter counts as identified if the counts alone narrow it to less than half of what a flat prior leaves of its
+    log odds (of its logarithm, by as much), along directions that they know, and its profile likelihood closes on both
+    sides. The others have a range, not an estimate.
+
+    Args:
+        fitted: the fit of one series.
+        level: of the intervals.
+
+    Returns:
+        `Identifiability`.
+
+    Raises:
+        ValueError: for the fit of several groups, or a level out of range.
+
+    Source: ours; ranks and their reasons as in "Reconstruction Limits for Repeated Differentially Private Aggregates",
+        Section II-B, with counts as releases and participation parameters as records.
+    """
+    as_one_fit(fitted)
+    found = profiles(fitted, level=level)
+    rows = data_rows(fitted)
+    nothing = jnp.zeros((rows.shape[0], 0), rows.dtype)
+    bound = np.asarray(contrast_bound(rows, nothing, jnp.eye(rows.shape[1], dtype=rows.dtype)))
+    strengths, directions = np.linalg.svd(np.asarray(rows), full_matrices=False)[1:]
+    known = strengths * KNOWN > 1.96
+    # A parameter that lies across an unknown direction is narrowed by the range of the others, not by the counts.
+    across = 1 - np.sum(directions[known] ** 2, axis=0)
+    narrow = (1.96 * np.sqrt(bound) < KNOWN) & (across < ALONG)
+    reasons = {name: Reason(int(target_reason(*split_columns(rows, i)))) for i, name in enumerate(fitted.free)}
+    noise = np.asarray(fitted.series.noise)[:-1]
+    return Identifiability(
+        fitted=fitted,
+        profiles=found,
+        reasons=reasons,
+        strengths=jnp.asarray(strengths),
+        directions=jnp.asarray(directions),
+        rank=int(np.sum(known)),
+        identified={name: bool(narrow[i]) and all(found[name].closed) for i, name in enumerate(fitted.free)},
+        constant_noise=bool(np.all(noise[~np.isnan(noise)] == noise[0])),
+    )
+
+
+def data_rows(fitted: Fit) -> Float[Array, "rows free"]:
+    """Whitened rows of the counts alone, without the prior's."""
+    return fitted.rows[: fitted.rows.shape[0] - len(fitted.free)]
+
+
+def deviations(fitted: Fit) -> Float[Array, "*groups free"]:
+    """Standard errors on the unconstrained scale; infinite where there is no information."""
+    size, vectors = jnp.linalg.eigh(fitted.information)
+    rows = jnp.sqrt(jnp.maximum(size, 0))[..., None] * jnp.swapaxes(vectors, -2, -1)
+    nothing = jnp.zeros((*rows.shape[:-1], 0), rows.dtype)
+    eye = jnp.eye(rows.shape[-1], dtype=rows.dtype)
+    return jnp.sqrt(jnp.stack([contrast_bound(rows, nothing, jnp.broadcast_to(c, rows.shape[:-1])) for c in eye], -1))
+
+
+def _known_in_words(found):
+    growth, fitted = found.profiles[GROWTH], found.fitted
+    n, x = (float(value) for value in fitted.problem.growth_place)
+    mechanism, who = fitted.problem.scenario.mechanism, fitted.problem.scenario.participation
+    formula = "1 + r - (q + r) p" if who.recruiters == "spared" else "1 + r - q p"
+    yield (
+        f"The growth factor C = {formula} per round, at {mechanism.noise_name} {x:.4g} and {n:.6g} users, is"
+        f" {growth.estimate:.4g} ({growth.level:.0%} interval {growth.low:.4g} to {growth.high:.4g})."
+    )
+    known = [name for name, sure in found.identified.items() if sure]
+    if known:
+        yield f"The counts identify {_listed(known)}."
+
+
+def _unknown_in_words(found):
+    unknown = [name for name, sure in found.identified.items() if not sure]
+    if not unknown:
+        return
+    flows = found.fitted.problem.plan.flows
+    what = "from counts, leavers and joiners" if flows else "from counts alone"
+    when = " at constant noise" if found.constant_noise else ""
+    apart = [name for name in ("leave", "recruit") if name in unknown]
+    others = [name for name in unknown if name not in apart or len(apart) < 2]
+    if len(apart) == 2:
+        yield f"Leave and recruit are not separately identified {what}{when}, only the combination C."
+    if others:
+        nor = "Nor is" if len(apart) == 2 else f"Not identified {what}{when}:"
+        yield f"{nor} {_listed(others)}."
+    ranges = (f"{name} {found.profiles[name].low:.3g} to {found.profiles[name].high:.3g}" for name in unknown)
+    told = " (with the prior)" if not all(one.is_flat for one in found.fitted.problem.prior) else ""
+    yield f"{found.profiles[unknown[0]].level:.0%} ranges{told}: {', '.join(ranges)}."
+    by_spread = found.constant_noise and not told and float(found.fitted.dispersion) == 1
+    if by_spread and any(any(found.profiles[name].closed) for name in unknown):
+        yield "They rest on how much counts vary too, to which other causes may add."
+
+
+def _dispersion_in_words(fitted):
+    if float(fitted.dispersion) > 1:
+        yield (
+            f"The counts vary {float(fitted.dispersion):.3g} times as much as the model says (variance; p ="
+            f" {float(fitted.dispersion_p_value):.1g}): overdispersed. Intervals are wider by"
+            f" {float(fitted.dispersion) ** 0.5:.3g} for it, and rest on mean counts only."
+        )
+
+
+def _listed(names):
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,179 @@
+"""What a fit means for the best noise: its interval, the regret of trusting it, and whether privacy pays at all."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from perfjax import _check
+from perfjax.calibration._design import best_noise_gradient
+from perfjax.calibration._fit import Fit, fit
+from perfjax.calibration._identifiability import deviations
+from perfjax.calibration._parameters import natural
+from perfjax.calibration._profile import as_one_fit, cutoff
+from perfjax.calibration._series import Series
+from perfjax.montecarlo import simulate_counts
+from perfjax.montecarlo._inputs import as_key
+from perfjax.objectives import AbstractObjective, CumulativeError
+from perfjax.tuning import Optimum, tune
+
+__all__ = ["BestNoise", "best_noise"]
+
+
+class BestNoise(eqx.Module):
+    """The best noise by a fit, and how sure it is.
+
+    Attributes:
+        optimum: the tuned estimate.
+        delta_interval: to first order, by `sensitivities`; NaN where these are undefined, all noise where the fit
+            leaves the best noise open.
+        delta_reason: why `sensitivities` are undefined, or None.
+        draws: the best noise of each draw of the parameters; no privacy as the mechanism writes it.
+        regrets: relative regret of the estimate's noise if the draw is the truth.
+        pays: whether privacy pays in each draw.
+        by: "bootstrap" or "normal".
+        level: of the intervals.
+    """
+
+    optimum: Optimum
+    delta_interval: Float[np.ndarray, " 2"]
+    delta_reason: str | None = eqx.field(static=True)
+    draws: Float[Array, " draws"]
+    regrets: Float[Array, " draws"]
+    pays: Bool[Array, " draws"]
+    by: str = eqx.field(static=True)
+    level: float = eqx.field(static=True)
+
+    @property
+    def interval(self) -> Float[np.ndarray, " 2"]:
+        """Quantiles of the draws."""
+        outside = (1 - self.level) / 2
+        return np.quantile(np.asarray(self.draws), [outside, 1 - outside], method="inverted_cdf")
+
+    @property
+    def regret(self) -> float:
+        """Mean relative regret."""
+        return float(jnp.mean(self.regrets))
+
+    @property
+    def probability_privacy_pays(self) -> float:
+        """Share of the draws in which a finite budget beats no privacy."""
+        return float(jnp.mean(self.pays))
+
+    def __str__(self) -> str:
+        mechanism, ends = self.optimum.scenario.mechanism, self.interval
+        to_first_order = (
+            f"undefined ({self.delta_reason})"
+            if self.delta_reason
+            else f"{self.delta_interval[0]:.4g} to {self.delta_interval[1]:.4g}"
+        )
+        return (
+            f"Best {mechanism.noise_name} {float(self.optimum.noise):.4g}\n"
+            f"  {self.level:.0%} by {self.by:<9}  {ends[0]:.4g} to {ends[1]:.4g}\n"
+            f"  {self.level:.0%} to 1st order {to_first_order}\n"
+            f"  regret            {self.regret:.3g} on average\n"
+            f"  P(privacy pays)   {self.probability_privacy_pays:.3g}"
+        )
+
+
+def best_noise(
+    fitted: Fit,
+    *,
+    key: Array,
+    objective: AbstractObjective | None = None,
+    replicates: int = 100,
+    level: float = 0.95,
+) -> BestNoise:
+    """The best noise from the last count on, with an interval, the regret of trusting it, and P(privacy pays).
+
+    Draws of the parameters: series simulated by the count simulator from the estimate, with the same noise and missing
+    rounds, each fitted anew (parametric bootstrap), their deviations widened by the root of the dispersion. With a
+    prior, known leavers or an inflow, which the simulator does not give: from the normal of the observed information.
+
+    Args:
+        fitted: the fit of one series.
+        key: a typed key.
+        objective: what the noise is best for, `CumulativeError()` by default.
+        replicates: draws, at least 2.
+        level: of the intervals, in (0, 1).
+
+    Returns:
+        `BestNoise`.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Source: ours.
+    """
+    as_one_fit(fitted)
+    key, replicates = as_key(key), _check.as_count(replicates, "replicates", low=2)
+    if not 0 < level < 1:
+        raise _check.fail("level", "lie in (0, 1)", level)
+    objective = CumulativeError() if objective is None else objective
+    optimum = tune(fitted.scenario, objective)
+    gradient, sensitivity = best_noise_gradient(optimum, fitted.free)
+    plain = all(one.is_flat for one in fitted.problem.prior) and not fitted.problem.plan.flows
+    plain = plain and not np.any(np.asarray(fitted.series.inflow) > 0)
+    places = _bootstrap(fitted, key, replicates) if plain else _normal_draws(fitted, key, replicates)
+    leaves = {name: natural(name, places[:, i]) for i, name in enumerate(fitted.free)}
+    draws, regrets, pays = _tuned(fitted.scenario, objective, leaves, optimum.noise)
+    return BestNoise(
+        optimum=optimum,
+        delta_interval=_first_order(fitted, optimum, gradient, sensitivity.reason, level),
+        delta_reason=sensitivity.reason,
+        draws=draws,
+        regrets=jnp.maximum(regrets, 0),
+        pays=pays,
+        by="bootstrap" if plain else "normal",
+        level=level,
+    )
+
+
+def _first_order(fitted, optimum, gradient, reason, level):
+    if reason is not None:
+        return np.full(2, np.nan)
+    covariance = np.linalg.pinv(np.asarray(fitted.information, float), hermitian=True)
+    std = float(np.sqrt(np.asarray(gradient) @ covariance @ np.asarray(gradient)))
+    if not np.all(np.isfinite(deviations(fitted))):
+        std = np.inf
+    half = np.sqrt(cutoff(fitted, level)) * std
+    return float(optimum.noise) * np.exp(np.array([-half, half]))
+
+
+def _bootstrap(fitted, key, replicates):
+    """Places fitted to series simulated from the estimate."""
+    n, noise = np.asarray(fitted.series.population), np.array(fitted.series.noise)
+    first = int(np.flatnonzero(~np.isnan(n))[0])
+    noise = np.where(np.isnan(noise), 1.0, noise)[first:]
+    truth = fitted.problem.scenario.with_leaves(**fitted.estimate)
+    truth = truth.replace(population=float(n[first]), rounds=noise.size - 1)
+    runs = simulate_counts(truth, key=key, trials=replicates, noise=noise)
+    counts = np.array(runs.population, float)
+    counts[:, np.isnan(n[first:])] = np.nan
+    series = Series(np.where(counts < 1, np.nan, counts), noise=noise)
+    again = fit(series, truth.with_noise(jnp.asarray(noise[0], truth.population.dtype)), free=fitted.free)
+    widened = fitted.places + jnp.sqrt(fitted.dispersion) * (again.places - fitted.places)
+    return jnp.clip(widened, fitted.problem.low, fitted.problem.high)
+
+
+def _normal_draws(fitted, key, replicates):
+    size, vectors = np.linalg.eigh(np.asarray(fitted.information, float))
+    spread = vectors / np.sqrt(np.maximum(size, 1e-2))  # what is not known at all spans the box
+    z = np.asarray(jax.random.normal(key, (replicates, size.size), fitted.places.dtype))
+    return jnp.clip(
+        fitted.places + jnp.asarray(z @ spread.T, fitted.places.dtype), fitted.problem.low, fitted.problem.high
+    )
+
+
+@eqx.filter_jit
+def _tuned(scenario, objective, leaves, noise):
+    """The best noise of every draw, and the regret of `noise` there."""
+
+    def one(leaves):
+        drawn = scenario.with_leaves(**leaves)
+        best = tune(drawn, objective)
+        mine = objective.evaluate(drawn.with_noise(noise), None).log_value
+        return best.noise, jnp.expm1(mine - best.log_value), best.privacy_pays
+
+    return jax.vmap(one)(leaves)

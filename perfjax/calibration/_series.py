@@ -1,0 +1,194 @@
+"""Observed participation: counts per round, what else is known about each round, and what is wrong with a row."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from perfjax import _check
+from perfjax._check import Numbers
+from perfjax.scenario import Scenario
+
+__all__ = ["Series", "as_series", "check_fits", "labelled"]
+
+COLUMNS = ("population", "noise", "leavers", "joiners", "inflow")
+
+
+class Series(eqx.Module):
+    """Observed participation, one row per round 0..T; several groups have an axis in front.
+
+    Attributes:
+        population: n_t, users counted at round t, whole, at least 1; NaN where missing.
+        noise: x_t of the release that these users made; None: the scenario's own.
+        leavers: users who left because of release t, between rounds t and t + 1; NaN where not known.
+        joiners: users who were recruited in the same time; NaN where not known.
+        inflow: users who joined then for reasons of their own.
+        labels: names of the rounds.
+
+    Raises:
+        ValueError: for fewer than three rounds, or fewer than two counts; and for a row that is negative, fractional,
+            zero (a collapse), or in contradiction to its leavers and joiners, by its number, counted from 1.
+
+    Example:
+        >>> Series([1000, 1020, None, 1090]).rounds
+        3
+    """
+
+    population: Float[Array, "*groups rounds"]
+    noise: Float[Array, "*groups rounds"] | None
+    leavers: Float[Array, "*groups rounds"] | None
+    joiners: Float[Array, "*groups rounds"] | None
+    inflow: Float[Array, "*groups rounds"]
+    labels: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        population: Numbers,
+        *,
+        noise: Numbers | None = None,
+        leavers: Numbers | None = None,
+        joiners: Numbers | None = None,
+        inflow: Numbers | None = None,
+        labels: Sequence[str] | None = None,
+    ):
+        given = dict(zip(COLUMNS, (population, noise, leavers, joiners, inflow), strict=True))
+        found = {name: _column(name, value) for name, value in given.items() if value is not None}
+        n = found["population"]
+        if n.ndim == 0 or n.shape[-1] < 3:
+            raise _check.fail("population", "have at least 3 rounds", f"of shape {n.shape}")
+        self.labels = _labels(labels, n.shape[-1])
+        for name, column in found.items():
+            if column.shape not in (n.shape, n.shape[-1:]):
+                raise _check.fail(name, f"have one value per round, {n.shape[-1]}", f"of shape {column.shape}")
+        self._check_rows(found)
+        found = _completed({name: np.broadcast_to(x, n.shape) for name, x in found.items()})
+        self._check_balance(found)
+        dtype = population.dtype if _is_float(population) else jnp.result_type(float)
+        typed = {name: jnp.asarray(x, dtype) for name, x in found.items()}
+        self.population = typed["population"]
+        self.noise = typed.get("noise")
+        self.leavers, self.joiners = typed.get("leavers"), typed.get("joiners")
+        self.inflow = typed["inflow"] if "inflow" in typed else jnp.zeros_like(self.population)
+
+    @property
+    def rounds(self) -> int:
+        """T, one less than the rows."""
+        return self.population.shape[-1] - 1
+
+    def row(self, index: int) -> str:
+        """How a message names a row."""
+        label = self.labels[index]
+        return f"row {index + 1}" + (f" ({label})" if label != str(index) else "")
+
+    def _check_rows(self, found):
+        n = found["population"]
+        if np.any(np.sum(~np.isnan(n), axis=-1) < 2):
+            raise ValueError("Argument `population` must have counts in at least 2 rounds, but nearly all are missing.")
+        for name in ("population", "leavers", "joiners", "inflow"):
+            column = found.get(name)
+            if column is None:
+                continue
+            self._raise_if(column < 0, name, "not be negative", column)
+            self._raise_if(np.isinf(column), name, "be finite", column)
+            self._raise_if(np.isinf(column), name, "be finite", column)
+            self._raise_if(np.abs(column - np.round(column)) > 0, name, "be a whole number", column)
+        self._raise_if(n == 0, "population", "be at least 1: after a collapse there is nothing to fit", n)
+
+    def _check_balance(self, found):
+        n, out, new = found["population"], found.get("leavers"), found.get("joiners")
+        if out is None:
+            return
+        self._raise_if(out > n, "leavers", "be at most the users counted", out)
+        added = found.get("inflow", np.zeros_like(n))
+        balance = n[..., :-1] - out[..., :-1] + new[..., :-1] + added[..., :-1]
+        off = np.abs(balance - n[..., 1:]) > 0.5
+        what = "be the count before, less leavers, plus joiners and inflow"
+        self._raise_if(np.concatenate([np.zeros_like(off[..., :1]), off], axis=-1), "population", what, n)
+
+    def _raise_if(self, bad, name, requirement, column):
+        if np.any(bad):
+            place = np.argwhere(bad)[0]
+            group = f" of group {'/'.join(str(i) for i in place[:-1])}" if len(place) > 1 else ""
+            value = f"{column[tuple(place)]:.10g}"
+            raise _check.fail(name, f"{requirement} in every row", f"{value} in {self.row(int(place[-1]))}{group}")
+
+    def __str__(self) -> str:
+        n = np.asarray(self.population)
+        what = f"{n.shape[0]} groups of {n.shape[-1]}" if n.ndim > 1 else str(n.shape[-1])
+        missing = f", {int(np.isnan(n).sum())} missing" if np.isnan(n).any() else ""
+        return f"Series of {what} rounds, {self.labels[0]} to {self.labels[-1]}{missing}"
+
+
+def as_series(series: object) -> Series:
+    """`series`, made of counts alone if it is no `Series`."""
+    return series if isinstance(series, Series) else Series(series)
+
+
+def labelled(series: Series, labels: Sequence[str] | None) -> Series:
+    """`series` with other labels; None: the numbers of the rows."""
+    columns = {name: getattr(series, name) for name in COLUMNS[1:]}
+    return Series(series.population, **columns, labels=labels)
+
+
+def check_fits(series: Series, scenario: Scenario) -> None:
+    """Raise a `ValueError` for what the model can't do: exceed the cap, or more than double in a round."""
+    n, cap = np.asarray(series.population), float(scenario.participation.cap)
+    series._raise_if(n > cap, "population", f"be at most `cap` ({cap:g}): give a scenario with a greater one", n)
+    if series.noise is not None:
+        x = np.asarray(series.noise)
+        if np.any(np.isnan(x[..., :-1])):
+            series._raise_if(np.isnan(x), "noise", "be known", x)
+        scenario.mechanism.check_noise(series.noise)
+    extra = np.asarray(series.inflow)
+    _check_growth(series, n, np.where(np.isnan(extra), 0, extra))
+
+
+def _check_growth(series, n, extra):
+    """Every user recruits one at most."""
+    most = n[..., 0]
+    for t in range(1, n.shape[-1]):
+        most = 2 * most + extra[..., t - 1]
+        bad = np.zeros(n.shape, bool)
+        bad[..., t] = n[..., t] > most
+        series._raise_if(bad, "population", "be at most twice the count before, plus inflow,", n)
+        most = np.where(np.isnan(n[..., t]), most, n[..., t])
+
+
+def _is_float(value):
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
+
+
+def _column(name, value) -> np.ndarray:
+    """As a NumPy array, in which None is missing."""
+    if isinstance(value, list | tuple):
+        value = [np.nan if x is None else x for x in value]
+    if not _check.is_known(value):
+        raise _check.fail(name, "be known: counts can't be traced", "traced")
+    return np.asarray(_check.as_float(value, name), float)
+
+
+def _labels(labels, rows) -> tuple[str, ...]:
+    if labels is None:
+        return tuple(str(i) for i in range(rows))
+    labels = tuple(str(x) for x in labels)
+    if len(labels) != rows:
+        raise _check.fail("labels", f"have one for each of {rows} rounds", f"of length {len(labels)}")
+    return labels
+
+
+def _completed(found):
+    """Of count, leavers, joiners and next count, three give the fourth."""
+    if "leavers" not in found and "joiners" not in found:
+        return found
+    n = found["population"].copy()
+    out, new = (found.get(name, np.full_like(n, np.nan)).copy() for name in ("leavers", "joiners"))
+    added = found.get("inflow", np.zeros_like(n))
+    for t in range(n.shape[-1] - 1):
+        known = n[..., t] - out[..., t] + new[..., t] + added[..., t]
+        n[..., t + 1] = np.where(np.isnan(n[..., t + 1]), known, n[..., t + 1])
+        net = n[..., t + 1] - n[..., t] - added[..., t]
+        out[..., t] = np.where(np.isnan(out[..., t]), new[..., t] - net, out[..., t])
+        new[..., t] = np.where(np.isnan(new[..., t]), out[..., t] + net, new[..., t])
+    return found | {"population": n, "leavers": out, "joiners": new}

@@ -1,0 +1,182 @@
+"""`perfjax fit`: leave, recruit and threshold from a column of counts, what the counts can't say, and what follows."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from perfjax.cli._shared import (
+    Dtype,
+    Force,
+    Json,
+    Precision,
+    PresetName,
+    check_outputs,
+    chosen_scenario,
+    library,
+    plots,
+    save_outputs,
+)
+
+__all__ = ["fit"]
+
+ROOM = 10  # a cap below the counts is raised to so many times the greatest
+
+
+def fit(
+    data: Annotated[Path, typer.Argument(help="Counts per round (CSV with a header).")],
+    column: Annotated[str, typer.Option(help="Column of the users counted.")],
+    scenario: Annotated[
+        Path | None, typer.Option(help="Scenario file with what is known: mechanism, noise, cap.")
+    ] = None,
+    preset: PresetName = None,
+    time: Annotated[str | None, typer.Option(help="Column of times; rounds left out are missing.")] = None,
+    noise_column: Annotated[str | None, typer.Option(help="Column of the noise used.")] = None,
+    leavers: Annotated[str | None, typer.Option(help="Column of leavers until the next round.")] = None,
+    joiners: Annotated[str | None, typer.Option(help="Column of recruits until the next round.")] = None,
+    inflow: Annotated[str | None, typer.Option(help="Column of others who joined until the next round.")] = None,
+    prior: Annotated[
+        list[str] | None, typer.Option(help="leave=beta(2,16), threshold=lognormal(0.02,1), or survey (for leave).")
+    ] = None,
+    free: Annotated[str | None, typer.Option(help="Parameters to fit, separated by commas; all if not given.")] = None,
+    replicates: Annotated[int, typer.Option(help="Draws for the interval of the best noise; 0: none.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of these draws.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write the fitted scenario here (TOML).")] = None,
+    as_json: Json = False,
+    plot: Annotated[Path | None, typer.Option(help="Also save a picture.")] = None,
+    force: Force = False,
+    dtype: Precision = Dtype.float64,
+) -> None:
+    """Fit leave, recruit and threshold to observed counts, and say what the counts can't tell."""
+    pj = library(dtype)
+    from perfjax import calibration
+
+    check_outputs(out, plot, force=force, option="--out")
+    if replicates != 0 and replicates < 2:
+        raise ValueError("--replicates must be 0, or at least 2.")
+    series = calibration.load_series(
+        data, column=column, time=time, noise=noise_column, leavers=leavers, joiners=joiners, inflow=inflow
+    )
+    start, notes = _start(pj, chosen_scenario(pj, scenario, preset or _default(scenario)), series)
+    fitted = calibration.fit(series, start, free=_free(start, free), prior=_priors(calibration, prior))
+    found = calibration.identifiability(fitted)
+    meaning = _meaning(calibration, fitted, replicates, seed)
+    report = _report(fitted, found, meaning, notes)
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        _print(report, fitted)
+    outputs = (
+        ("Scenario", out, lambda path: pj.save_scenario(fitted.scenario, path, about=_about(data, column, found))),
+        ("Picture", plot, lambda path: plots().plot_fit(found).savefig(path, dpi=150)),
+    )
+    save_outputs(pj, outputs, quiet=as_json)
+    if out is not None and not as_json:
+        print(f"Next: perfjax tune {out}")
+
+
+def _default(scenario):
+    return None if scenario is not None else "breach-survey"
+
+
+def _free(scenario, names):
+    known = [name for name in ("leave", "recruit", "threshold") if name in scenario.leaves()]
+    return tuple(known) if names is None else tuple(name.strip() for name in names.split(","))
+
+
+def _priors(calibration, texts):
+    found = {}
+    for text in texts or []:
+        name, one = ("leave", calibration.survey_prior()) if text == "survey" else calibration.parse_prior(text)
+        if name in found:
+            raise ValueError(f"Give --prior once for {name}.")
+        found[name] = one
+    return found
+
+
+def _start(pj, scenario, series):
+    """The scenario to start from, with room for the counts, and what to tell about that."""
+    import numpy as np
+
+    greatest, cap = float(np.nanmax(np.asarray(series.population))), float(scenario.participation.cap)
+    if greatest < cap:
+        return scenario, []
+    return scenario.replace(cap=ROOM * greatest), [f"cap raised from {cap:g} to {ROOM * greatest:g}, above the counts"]
+
+
+def _meaning(calibration, fitted, replicates, seed):
+    if not replicates:
+        return None
+    import jax
+
+    return calibration.best_noise(fitted, key=jax.random.key(seed), replicates=replicates)
+
+
+def _about(data, column, found):
+    return f"Fitted to column {column} of {data.name}. {found.verdict}"
+
+
+def _report(fitted, found, meaning, notes) -> dict[str, Any]:
+    report = {
+        "rounds": fitted.series.rounds + 1,
+        "converged": bool(fitted.converged),
+        "verdict": found.verdict,
+        "notes": notes,
+        "identified": found.identified,
+        "rank": found.rank,
+        "dispersion": float(fitted.dispersion),
+        "dispersion_p_value": float(fitted.dispersion_p_value),
+        "log_likelihood": float(fitted.log_likelihood),
+        "quantities": {
+            name: {
+                "estimate": one.estimate,
+                "low": one.low,
+                "high": None if one.high == float("inf") else one.high,
+                "closed": list(one.closed),
+            }
+            for name, one in found.profiles.items()
+        },
+    }
+    if meaning is not None:
+        low, high = (float(x) for x in meaning.interval)
+        report["best_noise"] = {
+            "name": fitted.problem.scenario.mechanism.noise_name,
+            "estimate": float(meaning.optimum.noise),
+            "low": low,
+            "high": high,
+            "first_order": None if meaning.delta_reason else [float(x) for x in meaning.delta_interval],
+            "by": meaning.by,
+            "regret": meaning.regret,
+            "probability_privacy_pays": meaning.probability_privacy_pays,
+        }
+    return report
+
+
+def _print(report: dict[str, Any], fitted) -> None:
+    console = Console()
+    table = Table(title=f"Fit of {fitted.series}", title_justify="left")
+    for heading in ("", "estimate", "95 % low", "95 % high", "known from the counts"):
+        table.add_column(heading, justify="left" if heading == "" else "right")
+    for name, one in report["quantities"].items():
+        sure = report["identified"].get(name, all(one["closed"]))
+        high = "unbounded" if one["high"] is None else f"{one['high']:.4g}"
+        estimate = f"{one['estimate']:.4g}" if sure else "-"
+        table.add_row(name, estimate, f"{one['low']:.4g}", high, "yes" if sure else "no, a range only")
+    if "best_noise" in report:
+        best = report["best_noise"]
+        table.add_row(
+            f"best {best['name']}", f"{best['estimate']:.4g}", f"{best['low']:.4g}", f"{best['high']:.4g}", ""
+        )
+    console.print(table)
+    for text in (report["verdict"], *report["notes"]):
+        print(text)
+    if "best_noise" in report:
+        print(
+            f"Tuning with the estimate costs {best['regret']:.2%} more error than with the truth, on average;"
+            f" privacy pays with probability {best['probability_privacy_pays']:.2f}."
+        )
+    if not all(report["identified"].values()):
+        print("To learn more: a prior (--prior survey), columns of leavers and joiners, or noise that varies.")
