@@ -22,6 +22,13 @@ def pytest_configure(config):
         jax.config.update("jax_compilation_cache_dir", compiled)
 
 
+def pytest_collection_modifyitems(config, items):
+    """A study is run only where it is asked for."""
+    if "study" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("study")])
+        items[:] = [item for item in items if not item.get_closest_marker("study")]
+
+
 @pytest.fixture(autouse=True, scope="module")
 def few_maps():
     """Compiled programs hold memory maps, and Linux ends a process that has more than 65,530 of them."""

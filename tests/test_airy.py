@@ -149,7 +149,7 @@ def test_the_log_airy_mechanism_against_the_log_gaussian():
     close(small.budget(1e6) * (0.01 * 1e6) ** 2 * 0.99**2 / 1, cp.BEST_COEFFICIENT, 0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_derivatives_of_the_log_airy_mechanism():
     def both(r, c):
         mechanism = cp.LogAiry.from_tolerance(r, c)

@@ -337,7 +337,7 @@ def many():
     return truth, coverage_study.study(truth, Series(runs.population, noise=coverage_study.NOISE))
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_profile_intervals_cover_and_estimates_are_not_biased(many):
     truth, found = many
     assert np.all(found.fitted.converged)
@@ -360,7 +360,7 @@ def test_profiles_end_where_the_study_says(many):
             assert holds == found.covered[group, i]
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_leavers_and_joiners_narrow_as_information_says(many):
     truth, counts_only = many
     series = coverage_study.simulated_flows(truth, coverage_study.NOISE, 500, seed=3)
@@ -390,7 +390,7 @@ def test_a_fit_is_fast():
         assert min(took[1:]) < seconds
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_the_designed_experiment_beats_the_best_of_a_thousand():
     random = np.random.default_rng(4)
     free, bounds = ("leave", "recruit", "threshold"), (0.5, 20.0)

@@ -18,7 +18,7 @@ def scenario(**changes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("release_rho", [None, 0.5])
+@pytest.mark.parametrize("release_rho", [pytest.param(None, marks=pytest.mark.study), 0.5])
 def test_no_pair_of_a_fine_grid_is_better(release_rho):
     best = pj.tune_clipping(scenario(), release_rho=release_rho)
     typical = np.sqrt(2 + 2 * 0.7**2)

@@ -11,7 +11,7 @@ from assertions import close, finite
 from perfjax import count_privacy as cp
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_no_bound_is_above_the_budget_of_a_mechanism():
     """1,000 random tolerances, counts and shifts: v(n + 1) of the log-Gaussian against every bound for base n."""
     rng = np.random.default_rng(0)

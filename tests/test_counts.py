@@ -106,15 +106,6 @@ def test_a_billion_users(dtype):
     assert abs(last.mean() / path.population[-1] - 1) < 4 * last.std() / last.mean() / np.sqrt(4000)
 
 
-@pytest.mark.slow
-def test_gradient_follows_the_law():
-    scenario = gaussian(2.0, rounds=4, population=300.0)
-    sampled = pj.CumulativeError(solver="counts", trials=4000)
-    slope = jax.grad(lambda q: sampled(scenario.replace(leave=q), key=jax.random.key(0)))(0.3)
-    exact = jax.grad(lambda q: pj.CumulativeError(solver="law")(scenario.replace(leave=q)))(0.3)
-    assert abs(slope / exact - 1) < 0.01
-
-
 def test_bad_input_is_one_clear_line(scenario):
     with pytest.raises(ValueError, match="`trials` must be an integer of at least 1, but is 0"):
         simulate(scenario, 0)

@@ -289,7 +289,7 @@ def test_derivatives_are_differences(name):
     assert np.sum(np.abs(slope) > 1e-3) >= 2  # a share does not depend on the target itself
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_a_profiled_separation_and_the_closest_records_have_derivatives():
     shares = jnp.asarray([0.1, 0.2, 0.3, 0.1, 0.3])
 

@@ -169,7 +169,7 @@ def polished(y, std, start):
     return np.array([one(k) for k in range(len(y))])
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_descent_misses_at_most_one_triple_in_a_thousand():
     """Against an enumeration of every stratum of the boundary, polished, and the moments that can be met."""
     y, std = draws(10_000, 3, seed=7)

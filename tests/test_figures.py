@@ -78,7 +78,7 @@ def test_figure_2_theory_is_within_a_grid_step_of_simulation_where_the_populatio
     assert np.all(np.abs(steps.where(growing, 0)) <= 1)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_figure_7_no_incentive_for_privacy_when_everybody_recruits(tmp_path):
     data = figures.numbers(7, cells=6, levels=12, trials=200)
     growing = data.recruit > data.leave
@@ -90,7 +90,7 @@ def test_figure_7_no_incentive_for_privacy_when_everybody_recruits(tmp_path):
     drawn(data, tmp_path, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_figure_3_theory_and_simulation_agree_within_error(tmp_path):
     data = figures.numbers(3, thresholds=4, levels=6, leak_trials=400, trials=400)
     theory = data.sel(outside="recomputed")

@@ -82,7 +82,7 @@ def test_figures_take_other_records():
         figures.numbers("recon-2", records=[0.0, 0.0])
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_figure_4_the_best_number_of_thresholds_depends_on_the_grid(tmp_path):
     data = figures.numbers("recon-4", most=24)
     assert np.all(np.isfinite(data.best_bound))

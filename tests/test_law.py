@@ -38,7 +38,7 @@ def test_rows_are_distributions_and_keep_the_mean(decline):
     np.testing.assert_allclose(law.probability @ law.nodes, law.mean, rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_one_release_has_the_exact_expected_population():
     for recruiters in ("spared", "everyone"):
         scenario = gaussian(2.0, rounds=1, population=500.0, recruiters=recruiters)
@@ -46,7 +46,7 @@ def test_one_release_has_the_exact_expected_population():
         np.testing.assert_allclose(law.mean, path.population, rtol=1e-4)  # 12 nodes for the shared noise
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.parametrize(("cap", "size"), [(300.0, 320), (20_000.0, 1280)])
 def test_a_row_holds_all_of_its_mass_however_dense_the_nodes(cap, size):
     scenario = gaussian(1.0, dim=2, threshold=0.1, leave=0.9, recruit=0.9, population=140.0, rounds=1, cap=cap)
@@ -95,7 +95,7 @@ def test_everyone_leaves_when_all_are_leaked_and_leave():
     np.testing.assert_allclose(law.collapse_time, 1, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_the_error_estimate_is_not_understated():
     scenario = gaussian(4.5, dim=12, leave=0.45, recruit=0.11, population=1000.0, rounds=20)
     rough, fine = (pj.population_law(scenario, rtol=rtol) for rtol in (0.2, 0.002))
@@ -118,7 +118,7 @@ def test_quantiles_bracket_the_mean(decline):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.study)])
 def test_finite_with_its_gradient_at_every_edge(dtype):
     def summed(scenario):
         law = law_of(scenario, 160)
@@ -130,7 +130,7 @@ def test_finite_with_its_gradient_at_every_edge(dtype):
         finite(solve(scenario))
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_float32_agrees(decline):
     for scenario in (decline, gaussian(2.0, dim=12, population=1000.0, cap=20_000.0)):
         single, double = (pj.population_law(scenario.astype(dtype)) for dtype in ("float32", "float64"))

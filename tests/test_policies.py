@@ -170,7 +170,7 @@ def test_the_chain_is_the_law():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", [1, pytest.param(2, marks=pytest.mark.study), 3])
 def test_policies_and_schedules_equal_exhaustive_search(rounds):
     """With three noises and at most three users every feedback table can be tried."""
     scenario = small(population=2.0, cap=3.0, rounds=rounds, dim=2)
@@ -232,7 +232,10 @@ def test_reacting_pays_where_the_future_is_uncertain():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "rounds", "cap"), [(10, 6, 120), (30, 4, 40), (80, 3, 16), (80, 2, 10)])
+@pytest.mark.parametrize(
+    ("count", "rounds", "cap"),
+    [(80, 2, 10), *(pytest.param(*x, marks=pytest.mark.study) for x in ((10, 6, 120), (30, 4, 40), (80, 3, 16)))],
+)
 def test_never_losing_on_random_scenarios(count, rounds, cap):
     """A schedule never loses to the constant noise, a policy never to the schedule, on one kernel."""
     rng = np.random.default_rng(cap)
@@ -264,7 +267,7 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_never_losing_at_published_settings():
     for at in PUBLISHED:
         best = pj.tune_policy(published(*at), actions=48)
@@ -293,7 +296,7 @@ SIMULATED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("name", ["mean", "bits", pytest.param("everyone recruits", marks=pytest.mark.study)])
 def test_dynamic_programming_is_what_its_policy_costs_in_simulation(name):
     for setting, scenario in SIMULATED[name]().items():
         best = pj.tune_policy(scenario, actions=24)

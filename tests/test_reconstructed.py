@@ -131,7 +131,7 @@ def test_a_round_costs_the_error_of_one_of_its_means():
     close(bound, path.error[0] / growth, 1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_a_round_costs_every_solver_the_same():
     scenario = loop(2.0, releases=6, dim=5, cap=30, rounds=2)
     error = (2.0**2 * 6 * 5 + 5) / 20.0
@@ -247,7 +247,7 @@ def test_nobody_leaves_when_each_round_is_one_statistic(solver):
 def test_a_law_without_leaks_has_derivatives():
     scenario = loop(1.0, 1e-20, releases=1, rounds=2, population=5.0, cap=20)
     slope = jax.grad(lambda q: pj.CumulativeError(solver="law")(scenario.replace(leave=q)))(0.3)
-    np.testing.assert_array_equal(slope, 0)
+    np.testing.assert_allclose(slope, 0, atol=1e-300)  # of what can't be a number
 
 
 # How many statistics per round?

@@ -38,6 +38,7 @@ SETTINGS = {
     "8 bits, everyone, floor": bits_of(1.0, population=8.0, leave=0.6, recruit=0.2, recruiters="everyone", floor=3.0),
     "1000 bits, cap": bits_of(0.6, population=1000.0, leave=0.3, recruit=0.6, cap=1120.0),
 }
+LONG = ("300 users, 50 features", "1000 users, recomputed", "5000 users, everyone")
 
 
 def last_of_users(scenario, seed):
@@ -54,7 +55,7 @@ def ks(found, expected):
         return scipy.stats.ks_2samp(found, expected).pvalue
 
 
-@pytest.mark.parametrize("name", list(SETTINGS))
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.study if x in LONG else ()) for x in SETTINGS])
 def test_counts_are_distributed_as_users(name):
     scenario, who = SETTINGS[name], SETTINGS[name].participation
     for seed in (0, 1):

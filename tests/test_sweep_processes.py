@@ -264,7 +264,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 """
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_a_million_cells_take_bounded_memory_and_chunks_change_no_bit(tmp_path):
     peaks = {}
     for chunk in (0, 1000, 4096, 999_999):

@@ -279,7 +279,7 @@ def test_population_of_the_oracle_chain(case):
     assert_mean(last == 1, value["p_floor"])
 
 
-@pytest.mark.parametrize("runs", [1000, 8000])
+@pytest.mark.parametrize("runs", [1000, pytest.param(8000, marks=pytest.mark.study)])
 @pytest.mark.parametrize("case", cases("performative", "mia_monte_carlo"), ids=lambda case: case["name"])
 def test_per_record_runs_of_the_oracle(case, runs, monkeypatch):
     """Within 5 standard errors: in float32, and in float64 with as many runs as the oracle and more."""
