@@ -244,6 +244,17 @@ def test_a_budget_needs_a_mechanism_that_has_one():
             pj.tune_schedule(scenario, total_rho=1.0)
 
 
+@pytest.mark.slow
+def test_counts_have_no_error_without_noise():
+    """The error of counts is relative to the group: none is spent, none is gained."""
+    counts = gaussian(cap=12.0, population=6.0, rounds=2).replace(mechanism=pj.ShiftedLogCount(0.2, 1.0))
+    best = pj.tune_policy(counts, actions=4)
+    assert pj.Status(int(best.schedule.status)) is pj.Status.NO_PRIVACY
+    assert best.schedule.ratio == 1
+    assert best.gain == 0
+    assert "0.00% lower" in str(best)
+
+
 def test_the_law_needs_a_floor_or_a_penalty():
     scenario = gaussian(floor=0.0, cap=120.0)
     with pytest.raises(ValueError, match="`floor` must be above 0"):

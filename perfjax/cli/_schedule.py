@@ -128,6 +128,7 @@ def _report(pj, best, rule) -> dict[str, Any]:
     if rule is not None:
         names = ("value", "value_schedule", "value_constant")
         report["policy"] = {"rule": str(rule.policy)} | {name: float(getattr(rule, name)) for name in names}
+        report["policy"]["gain"] = rule.gain
         report["policy"]["scenario"] = pj.files.to_toml(rule.scenario)
     return report
 
@@ -176,10 +177,9 @@ def _closing(report: dict[str, Any], last: int) -> list[str]:
     )
     if "policy" in report:
         rule = report["policy"]
-        gain = 1 - rule["value"] / rule["value_schedule"]
         lines += [
             f"{rule['rule']}.",
             f"Under the law of the population: constant {rule['value_constant']:.6g}, schedule"
-            f" {rule['value_schedule']:.6g}, policy {rule['value']:.6g}; to react gains {gain:.2%}.",
+            f" {rule['value_schedule']:.6g}, policy {rule['value']:.6g}; to react gains {rule['gain']:.2%}.",
         ]
     return lines

@@ -46,6 +46,11 @@ class PolicyOptimum(eqx.Module):
     value_constant: Float[Array, ""]
     schedule: Schedule
 
+    @property
+    def gain(self) -> float:
+        """By which share the error is lower with the policy than with the schedule."""
+        return _lower(float(self.value), float(self.value_schedule))
+
     def law(self) -> PopulationLaw:
         """The law of the population under the policy, extrapolated as always."""
         return population_law(self.scenario)
@@ -63,10 +68,15 @@ class PolicyOptimum(eqx.Module):
         return (
             f"PolicyOptimum: {self.policy}\n"
             f"  best constant  {constant:.6g}\n"
-            f"  best schedule  {schedule:.6g} ({1 - schedule / constant:.2%} lower)\n"
-            f"  best policy    {policy:.6g} ({1 - policy / constant:.2%} lower, {1 - policy / schedule:.2%} lower than"
-            " the schedule)"
+            f"  best schedule  {schedule:.6g} ({_lower(schedule, constant):.2%} lower)\n"
+            f"  best policy    {policy:.6g} ({_lower(policy, constant):.2%} lower, {self.gain:.2%} lower than the"
+            " schedule)"
         )
+
+
+def _lower(value: float, reference: float) -> float:
+    """By which share a value is lower than another one; two values of 0 are alike."""
+    return 0.0 if value == reference else 1 - value / reference
 
 
 def tune_policy(

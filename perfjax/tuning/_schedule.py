@@ -73,8 +73,12 @@ class Schedule(eqx.Module):
 
     @property
     def ratio(self) -> Float[Array, "*batch"]:
-        """The objective under the schedule over that under the best constant noise, at most 1 up to rounding."""
-        return jnp.exp(self.log_value - self.log_value_constant)
+        """The objective under the schedule over that under the best constant noise, at most 1 up to rounding.
+
+        1 where both are 0, as the error of counts without noise is.
+        """
+        alike = self.log_value == self.log_value_constant
+        return jnp.exp(jnp.where(alike, 0, self.log_value - self.log_value_constant))
 
     @property
     def total_rho(self) -> Float[Array, "*batch"]:
