@@ -1,7 +1,5 @@
 """Calibration: what counts say about leave, recruit and threshold, and what they can't."""
 
-import time
-
 import coverage_study
 import equinox as eqx
 import jax
@@ -350,7 +348,7 @@ def test_profile_intervals_cover_and_estimates_are_not_biased(many):
         assert abs(off.mean()) <= (0.1 + 3 / np.sqrt(off.size)) * off.std(), (name, off.mean() / off.std())
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_profiles_end_where_the_study_says(many):
     truth, found = many
     for group in range(3):
@@ -372,22 +370,6 @@ def test_leavers_and_joiners_narrow_as_information_says(many):
     close(slopes**2 * np.diagonal(np.linalg.inv(information)), empirical, 0.15)
     of_counts = np.array([np.var(np.asarray(value)) for value in counts_only.fitted.estimate.values()])
     assert np.all(empirical < of_counts / 3)
-
-
-@pytest.mark.slow
-def test_a_fit_is_fast():
-    """Once compiled: one series in 5 s, and 64 groups at a pace at which 1000 take a minute."""
-    truth = pj.preset("mean-estimation").replace(cap=1e6, rounds=40)
-    runs = pj.simulate_counts(truth, key=jax.random.key(1), trials=64, noise=coverage_study.NOISE)
-    counts = np.asarray(runs.population)
-    for population, seconds in ((counts[0], 5), (counts, 60 * 64 / 1000)):
-        took = []
-        for _ in range(4):  # the first compiles; of the others the one least disturbed
-            began = time.process_time()
-            found = calibration.fit(Series(population, noise=coverage_study.NOISE), truth)
-            jax.block_until_ready(found.places)
-            took.append(time.process_time() - began)
-        assert min(took[1:]) < seconds
 
 
 @pytest.mark.study

@@ -21,9 +21,7 @@ def log_few(
     inflow: Float[Array, " terms"],
 ) -> Float[Array, " terms"]:
     """log P(the next count is `end`) from up to `SMALL` users; -inf where it can't be."""
-    users = _index(jnp.where(n <= SMALL, n, 0))[:, None]
-    count = np.arange(SMALL + 1, dtype=np.int32)
-    recruiters = jnp.maximum(users - count, 0) if who.recruiters == "spared" else jnp.broadcast_to(users, chance.shape)
+    count, users, recruiters = _groups(who, n)
     joined = _index(end - inflow)[:, None] - users + count  # for every number of leavers
     side = jnp.where(end <= who.floor, 1, jnp.where(end >= who.cap, 2, 0)).astype(users.dtype)
     place = jnp.clip(joined, -1, SMALL + 1) + 1
@@ -43,12 +41,18 @@ def log_few_flows(
     joiners: Float[Array, " terms"],
 ) -> Float[Array, " terms"]:
     """log P(leavers, joiners) from up to `SMALL` users; -inf where it can't be."""
-    users = _index(jnp.where(n <= SMALL, n, 0))[:, None]
-    count = np.arange(SMALL + 1, dtype=np.int32)
-    recruiters = jnp.maximum(users - count, 0) if who.recruiters == "spared" else jnp.broadcast_to(users, chance.shape)
+    count, users, recruiters = _groups(who, n)
     left, joined = (_index(jnp.minimum(x, SMALL))[:, None] for x in (leavers, joiners))
     ways = _binomials(who.leave)[count, left] * _binomials(who.recruit)[recruiters, joined]
     return _log(jnp.sum(jnp.where(count <= users, chance * ways, 0), axis=-1))
+
+
+def _groups(who, n):
+    """How many may be leaked, the users, and for each number leaked how many recruit; no users where they are many."""
+    count = np.arange(SMALL + 1, dtype=np.int32)
+    users = _index(jnp.where(n <= SMALL, n, 0))[:, None]
+    spared = jnp.maximum(users - count, 0)
+    return count, users, spared if who.recruiters == "spared" else jnp.broadcast_to(users, spared.shape)
 
 
 def _along_each(function, leave, recruit):

@@ -14,7 +14,7 @@ from perfjax.leakage import AbstractLeakage, GivenNoise, given_noise, shared_wei
 from perfjax.participation import Participation
 from perfjax.scenario import Scenario
 
-__all__ = ["Kernel", "growth_and_spread", "kernel_of", "leaked_counts", "sources"]
+__all__ = ["Kernel", "growth_and_spread", "kernel_of", "leaked_counts"]
 
 ROWS = 16  # computed at a time: a bound on memory, for each needs a table of its own
 
@@ -25,19 +25,23 @@ class Kernel(NamedTuple):
     Attributes:
         scenario: whose own noise plays no role.
         grid: the nodes.
-        start: users at release 0.
         moves: P(next population = m | k of n users leaked), for few users n, before floor and cap.
     """
 
     scenario: Scenario
     grid: Grid
-    start: Float[Array, ""]
     moves: Float[Array, "n k m"]
 
     @property
+    def start(self) -> Float[Array, ""]:
+        """Users at release 0."""
+        return self.scenario.participation.bounded(self.scenario.population)
+
+    @property
     def sources(self) -> Float[Array, " sources"]:
-        """Populations for which a noise is asked: whole numbers, nodes, and last the users at release 0."""
-        return sources(self.grid, self.start)
+        """The populations that the rows belong to: 0, 1, 2, ... user by user, the larger nodes, and `start`."""
+        few = jnp.arange(self.grid.exact, dtype=self.grid.nodes.dtype)
+        return jnp.concatenate([few, self.grid.nodes[self.grid.exact :], self.start[None]])
 
     def rows(self, noise: Float[Array, "*sources"]) -> Float[Array, "sources nodes"]:
         """The next population's distribution on the nodes: from every node, and last from `start` users.
@@ -67,14 +71,7 @@ class Kernel(NamedTuple):
 
 def kernel_of(scenario: Scenario, grid: Grid) -> Kernel:
     """The kernel of a checked scenario."""
-    start = scenario.participation.bounded(scenario.population)
-    return Kernel(scenario, grid, start, _moves(scenario.participation, grid))
-
-
-def sources(grid: Grid, start: Float[Array, ""]) -> Float[Array, " sources"]:
-    """The populations that the rows of a kernel belong to: 0, 1, 2, ... user by user, the larger nodes, and `start`."""
-    few = jnp.arange(grid.exact, dtype=grid.nodes.dtype)
-    return jnp.concatenate([few, grid.nodes[grid.exact :], start[None]])
+    return Kernel(scenario, grid, _moves(scenario.participation, grid))
 
 
 def _given_shared(scenario, noise, populations) -> tuple[GivenNoise, Float[Array, "n shared"]]:
