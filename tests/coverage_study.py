@@ -8,13 +8,13 @@ import numpy as np
 
 import perfjax as pj
 from perfjax import calibration
-from perfjax.calibration._likelihood import Constraint
+from perfjax.calibration._likelihood import Constraint, Evaluation
 from perfjax.calibration._parameters import unconstrained
 from perfjax.calibration._profile import cutoff
 from perfjax.calibration._search import climb, in_chunks, prepared
 from perfjax.scenario import Scenario
 
-__all__ = ["NOISE", "Study", "covers", "simulated_flows", "study"]
+__all__ = ["NOISE", "Study", "at_truth", "covers", "simulated_flows", "study"]
 
 NOISE = np.append(np.random.default_rng(0).permutation(np.geomspace(0.5, 8, 40)), 1.0)
 FEW = 10
@@ -31,6 +31,17 @@ def study(truth: Scenario, series: calibration.Series) -> Study:
     fitted = calibration.fit(series, truth)
     places = jnp.stack([unconstrained(name, truth.leaves()[name]) for name in NAMES])
     return Study(fitted, np.asarray(places), covers(fitted, places))
+
+
+def at_truth(found: Study) -> Evaluation:
+    """The likelihood of every series where its truth lies, one lane each."""
+
+    def there(problem):
+        problem, _ = prepared(problem)
+        groups = problem.dispersion.size
+        return climb(problem, jnp.broadcast_to(found.truth, (groups, 1, found.truth.size)), iterations=0).found
+
+    return in_chunks(there, found.fitted.problem)
 
 
 def covers(fitted: calibration.Fit, places: jax.Array) -> np.ndarray:

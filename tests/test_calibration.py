@@ -279,6 +279,14 @@ def test_varying_noise_identifies_and_constant_noise_does_not():
     assert growth.high - growth.low < 0.05
 
 
+def test_where_means_are_straight_lines_there_is_hardly_a_bias():
+    fitted = calibration.fit(counted(EPSILONS), BITS, free=("leave", "recruit"))
+    for name, value in calibration.bias(fitted).items():
+        assert abs(float(value)) < 1e-4 * float(fitted.standard_error[name])
+    constant = calibration.fit(counted(np.ones(11)), BITS, free=("leave", "recruit"))
+    assert all(np.isnan(value) for value in calibration.bias(constant).values())
+
+
 def test_a_constant_series_has_growth_one():
     found = calibration.identifiability(calibration.fit(Series([5000] * 11), BITS, free=("leave", "recruit")))
     assert found.profiles["growth"].low < 1 < found.profiles["growth"].high
@@ -341,11 +349,18 @@ def test_profile_intervals_cover_and_estimates_are_not_biased(many):
     assert np.all(found.fitted.converged)
     share = found.covered.mean(axis=0)
     assert np.all((share >= 0.92) & (share <= 0.98)), share
-    # Of the threshold in its logarithm, in which it is sought: its scatter by 43 % is skewed.
-    errors = {name: np.asarray(value) - float(truth.leaves()[name]) for name, value in found.fitted.estimate.items()}
-    errors["threshold"] = np.asarray(found.fitted.places)[:, 2] - np.log(float(truth.leakage.threshold))
-    for name, off in errors.items():
+    # The threshold's scatter is 48 % of it, through a curved model: maximum likelihood itself is off, as `bias` says.
+    correction = calibration.bias(found.fitted)
+    for name, value in found.fitted.estimate.items():
+        off = np.asarray(value - correction[name]) - float(truth.leaves()[name])
         assert abs(off.mean()) <= (0.1 + 3 / np.sqrt(off.size)) * off.std(), (name, off.mean() / off.std())
+
+
+@pytest.mark.study
+def test_at_the_truth_the_score_has_mean_zero(many):
+    found = many[1]
+    score = coverage_study.at_truth(found).gradient[:, 0]
+    assert np.all(np.abs(score.mean(axis=0)) < 3 * score.std(axis=0) / np.sqrt(score.shape[0]))
 
 
 @pytest.mark.study

@@ -3,12 +3,13 @@
 | question | functions |
 | --- | --- |
 | what was observed | `Series`, `load_series`, `published_series` |
-| which parameters explain it | `fit`, with `Beta`, `LogNormal`, `survey_prior` |
+| which parameters explain it | `fit`, with `Beta`, `LogNormal`, `survey_prior`; `bias` |
 | what the counts identify | `identifiability`, `profiles` |
 | what it means for the best noise | `best_noise` |
 | which noise to use next, to find out more | `design_experiment` |
 """
 
+from perfjax.calibration._bias import bias as bias
 from perfjax.calibration._columns import load_series as load_series
 from perfjax.calibration._design import Design as Design
 from perfjax.calibration._design import design_experiment as design_experiment
@@ -39,6 +40,7 @@ __all__ = [
     "Profile",
     "Series",
     "best_noise",
+    "bias",
     "design_experiment",
     "fit",
     "identifiability",

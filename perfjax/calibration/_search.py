@@ -1,6 +1,8 @@
 """The search for the parameters that explain a series best: its box, where it starts, and how it climbs."""
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import equinox as eqx
 import jax
@@ -28,10 +30,15 @@ def in_chunks(function: Callable[[PyTree], PyTree], batched: PyTree) -> PyTree:
     groups = jax.tree.leaves(batched)[0].shape[0]
     if groups == 1:
         return function(batched)
-    parts = []
-    for first in range(0, groups, GROUPS_AT_ONCE):
+
+    def part(first):
         index = np.minimum(np.arange(first, first + GROUPS_AT_ONCE), groups - 1)
-        parts.append(function(jax.tree.map(lambda x, index=index: x[index], batched)))
+        return function(jax.tree.map(lambda x: x[index], batched))
+
+    # A climb is a long row of small steps, which keeps one core busy: as many go on at once as there are cores, once
+    # the first has compiled.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        parts = [part(0), *pool.map(part, range(GROUPS_AT_ONCE, groups, GROUPS_AT_ONCE))]
     return jax.tree.map(lambda *x: jnp.concatenate(x)[:groups], *parts)
 
 

@@ -1,0 +1,78 @@
+"""By how much maximum likelihood is off on average: few rounds, through a curved model, shift the estimates."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from perfjax._linear import product
+from perfjax.calibration._fit import Fit
+from perfjax.calibration._identifiability import data_rows, narrowed
+from perfjax.calibration._likelihood import Problem, evaluate
+from perfjax.calibration._parameters import natural
+from perfjax.calibration._search import in_chunks, prepared
+from perfjax.calibration._transitions import terms
+
+__all__ = ["bias"]
+
+
+def bias(fitted: Fit) -> dict[str, Float[Array, "*groups"]]:
+    """To first order, how far each estimate lies above the truth on average over series like this one.
+
+    Of means with whitened slopes J and second derivatives H_t, at the estimates,
+
+        bias = -(J'J)^-1 sum_t J_t tr((J'J)^-1 H_t) / 2.
+
+    Subtract it for an estimate that is right on average; profile likelihoods and their intervals need no correction.
+
+    Args:
+        fitted: a fit without a prior, of one series or of groups.
+
+    Returns:
+        By free parameter, in its own unit; NaN where the counts identify no estimate that could be corrected.
+
+    Raises:
+        ValueError: if the fit had a prior, which moves estimates on purpose.
+
+    Source: Box (1971), Bias in Nonlinear Estimation, with weights held fixed. What the weights' own dependence on the
+        parameters adds is left out.
+
+    Example:
+        >>> import perfjax as pj
+        >>> found = pj.fit([400, 410, 421, 429, 440], pj.preset("randomized-response"), free="recruit")
+        >>> bool(abs(bias(found)["recruit"]) < found.standard_error["recruit"])
+        True
+    """
+    if not all(one.is_flat for one in fitted.problem.prior):
+        raise ValueError("Argument `fitted` must be a fit without a prior, which moves estimates on purpose.")
+    groups, size = fitted.places.shape[:-1], fitted.places.shape[-1]
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(groups) :]), (fitted.problem, fitted.places))
+    found = in_chunks(_biases, flat).reshape(*groups, size)
+    rows = data_rows(fitted)
+    known = jax.vmap(lambda rows: narrowed(rows)[0])(rows.reshape(-1, *rows.shape[-2:])).reshape(found.shape)
+    return {name: jnp.where(known, found, jnp.nan)[..., i] for i, name in enumerate(fitted.free)}
+
+
+@eqx.filter_jit
+def _biases(batched: tuple[Problem, Float[Array, "groups free"]]) -> Float[Array, "groups free"]:
+    problem, places = batched
+    return jax.lax.map(lambda one: _bias(*one), (prepared(problem)[0], places))
+
+
+def _bias(problem, places):
+    told = evaluate(problem, places).terms
+    over = problem.dispersion > 1
+    whitening = jnp.where(over, problem.weights / jnp.sqrt(problem.dispersion), told.whitening)
+    trusted = jnp.where(over, told.trusted, 1)
+
+    def means(values):
+        scenario = problem.scenario.with_leaves(**dict(zip(problem.free, values, strict=True)))
+        law = problem.law.at(jnp.log(scenario.leakage.threshold)) if "threshold" in problem.free else problem.law.only()
+        expected = terms(scenario, problem.series, problem.plan, law).expected
+        return (jnp.einsum("tij,tj->ti", whitening, expected) * trusted).ravel()
+
+    values = jnp.stack([natural(name, places[i]) for i, name in enumerate(problem.free)])
+    slopes = jax.jacfwd(means)(values)
+    covariance = jnp.linalg.inv(product(slopes.T, slopes))
+    curvature = jnp.einsum("tkl,kl->t", jax.jacfwd(jax.jacfwd(means))(values), covariance)
+    return -product(covariance, product(slopes.T, curvature)) / 2
