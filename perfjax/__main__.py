@@ -1,6 +1,6 @@
 """`python -m perfjax` is the command `perfjax`."""
 
-from perfjax.cli import main
+from perfjax.cli import command
 
 if __name__ == "__main__":
-    main()
+    command()

@@ -392,6 +392,21 @@ def test_a_save_that_fails_leaves_what_was_there(run, small, tmp_path, monkeypat
     assert sorted(os.listdir(tmp_path)) == ["out.nc", "scenario.toml"]
 
 
+def test_after_ctrl_c_the_process_ends_at_once():
+    """XLA's threads, still compiling, crash a process that is taken apart around them."""
+    program = """
+import atexit, sys
+from perfjax import cli
+atexit.register(print, "taken apart")
+cli.main = lambda: sys.exit(int(sys.argv[1]))
+print("said before")
+cli.command()
+"""
+    for code, out in ((130, "said before\n"), (2, "said before\ntaken apart\n")):
+        ended = subprocess.run([sys.executable, "-c", program, str(code)], capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (code, out, "")
+
+
 def test_ctrl_c_stops_cleanly_and_says_how_far_it_came(run, small, tmp_path, monkeypatch):
     calls = []
 

@@ -1,5 +1,6 @@
 """The command line: parse, call one public function, print or save. Bad input is one line on stderr and exit code 2."""
 
+import os
 import sys
 
 import typer
@@ -10,12 +11,12 @@ from perfjax.cli._fit import fit
 from perfjax.cli._reconstruct import reconstruct
 from perfjax.cli._scenario import new, show
 from perfjax.cli._schedule import schedule
-from perfjax.cli._shared import interruptible
+from perfjax.cli._shared import INTERRUPTED, interruptible
 from perfjax.cli._simulate import simulate
 from perfjax.cli._sweep import sweep
 from perfjax.cli._tune import tune
 
-__all__ = ["app", "main"]
+__all__ = ["app", "command", "main"]
 
 UsageError = typer.BadParameter.__base__  # the only way to it that is public in every version of typer
 
@@ -40,8 +41,23 @@ scenario_app.command()(new)
 app.add_typer(scenario_app, name="scenario")
 
 
+def command() -> None:
+    """Entry point of the command `perfjax`: `main`, which ends at once where it was interrupted.
+
+    XLA may be compiling then, in threads that outlive the interpreter and crash as it is taken apart.
+    """
+    try:
+        main()
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        raise
+
+
 def main() -> None:
-    """Entry point of the command `perfjax`."""
+    """Parse, run, and exit: 0, 2 for bad input, 130 if interrupted."""
     try:
         # Not standalone: that answers wrong usage with a box of several lines.
         sys.exit(app(standalone_mode=False))

@@ -12,6 +12,7 @@ import typer
 
 __all__ = [
     "DEFAULT_PRESET",
+    "INTERRUPTED",
     "Dtype",
     "Force",
     "Json",
