@@ -7,7 +7,6 @@ from jaxtyping import Array, Float
 
 from perfjax._linear import product
 from perfjax.calibration._fit import Fit
-from perfjax.calibration._identifiability import data_rows, narrowed
 from perfjax.calibration._likelihood import Problem, evaluate
 from perfjax.calibration._parameters import natural
 from perfjax.calibration._search import in_chunks, prepared
@@ -29,7 +28,7 @@ def bias(fitted: Fit) -> dict[str, Float[Array, "*groups"]]:
         fitted: a fit without a prior, of one series or of groups.
 
     Returns:
-        By free parameter, in its own unit; NaN where the counts identify no estimate that could be corrected.
+        By free parameter, in its own unit; NaN where it exceeds the standard error: the expansion says nothing there.
 
     Raises:
         ValueError: if the fit had a prior, which moves estimates on purpose.
@@ -48,9 +47,7 @@ def bias(fitted: Fit) -> dict[str, Float[Array, "*groups"]]:
     groups, size = fitted.places.shape[:-1], fitted.places.shape[-1]
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(groups) :]), (fitted.problem, fitted.places))
     found = in_chunks(_biases, flat).reshape(*groups, size)
-    rows = data_rows(fitted)
-    known = jax.vmap(lambda rows: narrowed(rows)[0])(rows.reshape(-1, *rows.shape[-2:])).reshape(found.shape)
-    return {name: jnp.where(known, found, jnp.nan)[..., i] for i, name in enumerate(fitted.free)}
+    return {name: found[..., i] for i, name in enumerate(fitted.free)}
 
 
 @eqx.filter_jit
@@ -75,4 +72,5 @@ def _bias(problem, places):
     slopes = jax.jacfwd(means)(values)
     covariance = jnp.linalg.inv(product(slopes.T, slopes))
     curvature = jnp.einsum("tkl,kl->t", jax.jacfwd(jax.jacfwd(means))(values), covariance)
-    return -product(covariance, product(slopes.T, curvature)) / 2
+    found = -product(covariance, product(slopes.T, curvature)) / 2
+    return jnp.where(found**2 < jnp.diagonal(covariance), found, jnp.nan)

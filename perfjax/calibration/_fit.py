@@ -142,6 +142,8 @@ def fit(
         ValueError: if the series or an argument is out of range, the row named; if the scenario is out of reach at the
             count level.
 
+    In single precision a log likelihood is good to 0.02 and an estimate to a fifth of its standard error.
+
     Very many users: given the shared noise their next count is narrower than the 37 nodes of that noise lie apart.
     There the components are widened to the spacing and drawn together: that keeps mean and variance, not all of the
     skewness.
@@ -267,7 +269,7 @@ def _expected(told, problem):
 def _observed(problem, now, expected):
     """Minus the second derivative, by central differences of the gradient a fraction of a standard error apart."""
     size = now.places.shape[-1]
-    fraction = 0.05 if now.places.dtype == jnp.float64 else 0.5
+    fraction = 0.01 if now.places.dtype == jnp.float64 else 0.1
     step = fraction / jnp.sqrt(jnp.maximum(jnp.diagonal(expected, axis1=1, axis2=2), 1e-2))
     moves = step[:, None] * jnp.concatenate([jnp.eye(size, dtype=step.dtype), -jnp.eye(size, dtype=step.dtype)])
     inside = jnp.clip(now.places[:, None] + moves, problem.low[:, None], problem.high[:, None])

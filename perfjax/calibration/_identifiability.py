@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from perfjax.calibration._fit import KNOWN, Fit
 from perfjax.calibration._profile import GROWTH, Profile, as_one_fit, profiles
@@ -11,7 +11,6 @@ from perfjax.reconstruction import Reason, contrast_bound, split_columns, target
 
 __all__ = ["Identifiability", "identifiability"]
 
-SURE = 1.96  # standard errors: half of a 95 % interval
 ALONG = 0.05  # of a parameter, the share of its square that may lie across the known directions
 
 
@@ -72,36 +71,30 @@ def identifiability(fitted: Fit, *, level: float = 0.95) -> Identifiability:
     as_one_fit(fitted)
     found = profiles(fitted, level=level)
     rows = data_rows(fitted)
-    narrow, strengths, directions = narrowed(rows)
+    nothing = jnp.zeros((rows.shape[0], 0), rows.dtype)
+    bound = np.asarray(contrast_bound(rows, nothing, jnp.eye(rows.shape[1], dtype=rows.dtype)))
+    strengths, directions = np.linalg.svd(np.asarray(rows), full_matrices=False)[1:]
+    known = strengths * KNOWN > 1.96
+    # A parameter that lies across an unknown direction is narrowed by the range of the others, not by the counts.
+    across = 1 - np.sum(directions[known] ** 2, axis=0)
+    narrow = (1.96 * np.sqrt(bound) < KNOWN) & (across < ALONG)
     reasons = {name: Reason(int(target_reason(*split_columns(rows, i)))) for i, name in enumerate(fitted.free)}
     noise = np.asarray(fitted.series.noise)[:-1]
     return Identifiability(
         fitted=fitted,
         profiles=found,
         reasons=reasons,
-        strengths=strengths,
-        directions=directions,
-        rank=int(np.sum(strengths * KNOWN > SURE)),
+        strengths=jnp.asarray(strengths),
+        directions=jnp.asarray(directions),
+        rank=int(np.sum(known)),
         identified={name: bool(narrow[i]) and all(found[name].closed) for i, name in enumerate(fitted.free)},
         constant_noise=bool(np.all(noise[~np.isnan(noise)] == noise[0])),
     )
 
 
-def narrowed(
-    rows: Float[Array, "rows free"],
-) -> tuple[Bool[Array, " free"], Float[Array, " directions"], Float[Array, "directions free"]]:
-    """Which parameters whitened rows narrow to less than half of what a flat prior leaves; strengths, directions."""
-    nothing = jnp.zeros((rows.shape[0], 0), rows.dtype)
-    bound = contrast_bound(rows, nothing, jnp.eye(rows.shape[1], dtype=rows.dtype))
-    strengths, directions = jnp.linalg.svd(rows, full_matrices=False)[1:]
-    # A parameter that lies across an unknown direction is narrowed by the range of the others, not by the counts.
-    across = 1 - jnp.sum(jnp.where(strengths[:, None] * KNOWN > SURE, directions, 0) ** 2, axis=0)
-    return (SURE * jnp.sqrt(bound) < KNOWN) & (across < ALONG), strengths, directions
-
-
-def data_rows(fitted: Fit) -> Float[Array, "*groups rows free"]:
+def data_rows(fitted: Fit) -> Float[Array, "rows free"]:
     """Whitened rows of the counts alone, without the prior's."""
-    return fitted.rows[..., : fitted.rows.shape[-2] - len(fitted.free), :]
+    return fitted.rows[: fitted.rows.shape[0] - len(fitted.free)]
 
 
 def deviations(fitted: Fit) -> Float[Array, "*groups free"]:
