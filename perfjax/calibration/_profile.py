@@ -20,6 +20,7 @@ __all__ = ["Profile", "as_one_fit", "cutoff", "profiles"]
 GROWTH = "growth"
 STEPS = 24  # of a walk, at most, on each side
 NEAR, LONGEST = 1e-6, 2.0  # of a step, on the unconstrained scale
+CLOSER = 2  # more levels of each side, where an interval ends
 WORSE = 1e-3  # of a log likelihood, than further out: a climb that did not get there
 
 
@@ -109,8 +110,11 @@ def _walk(fitted, cut):
         return np.where(missed, -np.inf, value), np.asarray(found.places, float)[0]
 
     steps = _outwards(highest, about, np.asarray(fitted.places, float), float(fitted.log_likelihood), np.sqrt(cut))
-    levels, values = _inwards(highest, about, *(np.stack(x) for x in zip(*steps, strict=True)))
-    drops = 2 * np.maximum(np.max(values) - values, 0)
+    found = _inwards(highest, about, *(np.stack(x) for x in zip(*steps, strict=True)))
+    for _ in range(CLOSER):
+        found = _closer(highest, about, *found, np.sqrt(cut))
+    levels, values, _ = found
+    drops = _drops(values)
     both = (x.reshape(-1, len(names), 2).swapaxes(0, 1).reshape(len(names), -1) for x in (levels, drops))
     return {name: _distinct(*rows) for name, *rows in zip(names, *both, strict=True)}
 
@@ -144,9 +148,7 @@ def _outwards(highest, about, places, top, limit):
 
 def _inwards(highest, about, levels, values, places):
     """The same in order, with those climbed anew from the next one out that are less probable than it."""
-    order = np.argsort(np.abs(levels - about.centre), axis=0, kind="stable")
-    levels, values = (np.take_along_axis(x, order, axis=0) for x in (levels, values))
-    places = np.take_along_axis(places, order[..., None], axis=0)
+    levels, values, places = _ordered(about, levels, values, places)
     for k in range(len(levels) - 2, 0, -1):
         if not np.any(values[k + 1] > values[k] + WORSE):
             continue
@@ -154,7 +156,33 @@ def _inwards(highest, about, levels, values, places):
         value, at = highest(levels[k], starts)
         better = value > values[k]
         values[k], places[k] = np.where(better, value, values[k]), np.where(better[:, None], at, places[k])
-    return levels, values
+    return levels, values, places
+
+
+def _closer(highest, about, levels, values, places, limit):
+    """The same with one more level of each side, where the root of the drop should pass its limit."""
+    root = np.sqrt(_drops(values))
+    beyond = np.where(np.any(root > limit, axis=0), np.argmax(root > limit, axis=0), 1)
+    pick = np.arange(beyond.size)
+    rise = root[beyond, pick] - root[beyond - 1, pick]
+    share = np.clip((limit - root[beyond - 1, pick]) / np.where(rise > 0, rise, np.inf), 0, 1)
+    level = (1 - share) * levels[beyond - 1, pick] + share * levels[beyond, pick]
+    start = (1 - share[:, None]) * places[beyond - 1, pick] + share[:, None] * places[beyond, pick]
+    more = level, *highest(level, start)
+    return _ordered(
+        about, *(np.concatenate([x, new[None]]) for x, new in zip((levels, values, places), more, strict=True))
+    )
+
+
+def _drops(values):
+    return 2 * np.maximum(np.max(values) - values, 0)
+
+
+def _ordered(about, levels, values, places):
+    """Of each side, outwards."""
+    order = np.argsort(np.abs(levels - about.centre), axis=0, kind="stable")
+    levels, values = (np.take_along_axis(x, order, axis=0) for x in (levels, values))
+    return levels, values, np.take_along_axis(places, order[..., None], axis=0)
 
 
 def _distinct(levels, drops):
