@@ -66,10 +66,10 @@ def _log_flows(scenario, law, n, out, new):
         mean, variance = without_gaps(mean, variance, law.weight)
     prior = over_shared(mean, law.weight)
     total = over_shared(variance + (mean - prior[:, None]) ** 2, law.weight)
-    tells_out = q**2 / ((out + 0.5) * (1 - q) + 1e-3)
-    tells_new = r**2 / ((new + 0.5) * (1 - r) + 1e-3) if spared else 0.0
-    precision = 1 / total + tells_out + tells_new
-    peak = (prior / total + tells_out * out / q + tells_new * (n - new / r)) / precision
+    of_out = q / ((out + 0.5) * (1 - q) + 1e-3)
+    of_new = r / ((new + 0.5) * (1 - r) + 1e-3) if spared else 0.0
+    precision = 1 / total + q * of_out + r * of_new
+    peak = (prior / total + of_out * out + of_new * (r * n - new)) / precision
     node, log_weight = hermite(LEAKED_NODES, n.dtype)
     most = n - new if spared else n
     peak, width = jax.lax.stop_gradient((jnp.clip(peak, out, most), 1 / jnp.sqrt(precision)))
