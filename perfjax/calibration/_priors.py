@@ -46,7 +46,7 @@ class Beta(AbstractPrior):
     kind = "probability"
 
     def __init__(self, a: Numbers, b: Numbers):
-        self.a, self.b = (_check.in_range(x, n, 0, open_low=True) for n, x in _scalars(a=a, b=b))
+        self.a, self.b = (_check.in_range(x, n, 0, open_low=True, open_high=True) for n, x in _scalars(a=a, b=b))
 
     @property
     def is_flat(self) -> bool:
