@@ -11,7 +11,7 @@ from scenarios import response
 
 import perfjax as pj
 from perfjax import calibration
-from perfjax.calibration import Beta, LogNormal, Series, _design, _few, _shared, _transitions
+from perfjax.calibration import Beta, LogNormal, Series, _design, _few, _series, _shared, _transitions
 from perfjax.calibration._parameters import slope
 from perfjax.law._kernel import kernel_of
 from perfjax.law._nodes import Grid
@@ -86,6 +86,13 @@ def test_leavers_and_joiners_add_up_to_the_transition(n, end, rtol):
     one = Series([n, end, end])
     counts = _terms(bits, one, _transitions.plan_of(one, bits)).log_probability[0]
     close(together, jnp.exp(counts), rtol)
+
+
+def test_who_cannot_join_leaves_the_transition_to_the_leavers():
+    bits = response(1.0, population=30.0, cap=100, floor=0, recruit=0.0)
+    counts, both = Series([80, 62, 49]), Series([80, 62, 49], joiners=[0, 0, None])
+    alone, together = (_terms(bits, one, _transitions.plan_of(one, bits)).log_probability for one in (counts, both))
+    np.testing.assert_allclose(together, alone, atol=0.05)
 
 
 @pytest.mark.slow
@@ -184,12 +191,14 @@ def test_the_prior_of_the_survey():
         ([1000, 900.5, 900], "be a whole number in every row, but is 900.5 in row 2"),
         ([1000, 900, 0], "after a collapse there is nothing to fit in every row, but is 0 in row 3"),
         ([1000, 2001, 900], "twice the count before, plus inflow, in every row, but is 2001 in row 2"),
-        ([1000, 2e6, 900], "cap"),
+        ([1000, 2e6, 900], "be at most `cap`"),
+        ([1000, 2, 900], r"be at least `floor` \(5\).* but is 2 in row 2"),
+        ([[1000, 900, 800], [None, 900, 0.5]], "whole number in every row, but is 0.5 in row 3 of group 1"),
     ],
 )
 def test_bad_counts_are_named_by_row(counts, words):
     with pytest.raises(ValueError, match=words):
-        calibration.fit(counts, QUARTERS)
+        calibration.fit(counts, QUARTERS.replace(floor=5))
 
 
 def test_bad_arguments_are_one_clear_line():
@@ -200,12 +209,26 @@ def test_bad_arguments_are_one_clear_line():
         calibration.fit([30, 31, 29], response())
     with pytest.raises(ValueError, match="be that of a probability"):
         calibration.fit(counts, QUARTERS, prior={"leave": LogNormal(1.0, 1.0)})
-    with pytest.raises(ValueError, match="lie in"):
-        Beta(0.0, 1.0)
+    for a in (0.0, np.inf):
+        with pytest.raises(ValueError, match="lie in"):
+            Beta(a, 1.0)
     with pytest.raises(ValueError, match="read like"):
         calibration.parse_prior("leave=normal(1,2)")
+
+
+def test_flows_that_cannot_be_are_named_by_row():
     with pytest.raises(ValueError, match="in row 3"):
         Series([1000, 900, 850], leavers=[150, 100, None], joiners=[50, 60, None])
+    with pytest.raises(ValueError, match=r"`joiners` must not be negative .* but is -100 in row 1"):
+        Series([1000, 800, 790], leavers=[100, 10, None])
+    with pytest.raises(ValueError, match=r"be at most the users who can recruit .* but is 1500 in row 1"):
+        calibration.fit(Series([1000, 1900, 1900], leavers=[600, 0, None], joiners=[1500, 0, None]), QUARTERS)
+
+
+def test_no_count_follows_the_last_noise():
+    _series.check_fits(Series([1000, 900, 850], noise=[1.0, 2.0, None]), QUARTERS)
+    with pytest.raises(ValueError, match=r"`noise` must be known .* but is nan in row 2"):
+        _series.check_fits(Series([1000, 900, 850], noise=[1.0, None, 2.0]), QUARTERS)
 
 
 def test_three_of_four_columns_give_the_fourth():
