@@ -248,18 +248,42 @@ def test_columns_are_read_with_their_gaps(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("times", "rounds"),
+    [
+        (("2021-01", "2021-02", "2021-03", "2021-09", "2022-11"), [0, 1, 2, 8, 22]),
+        (("2021-01-31", "2021-02-28", "2021-03-31", "2021-12-31"), [0, 1, 2, 11]),
+        (("2021-02-01", "2021-02-02", "2021-03-24"), [0, 1, 51]),
+        (("2020-Q4", "2021 Q1", "2021q4"), [0, 1, 4]),
+        (("0.5", "1", "2.5"), [0, 1, 4]),
+    ],
+)
+def test_times_become_rounds(tmp_path, times, rounds):
+    path = tmp_path / "counts.csv"
+    path.write_text("when,users\n" + "".join(f"{time},100\n" for time in times))
+    series = calibration.load_series(path, column="users", time="when")
+    np.testing.assert_array_equal(np.flatnonzero(~np.isnan(series.population)), rounds)
+    assert [series.labels[i] for i in rounds] == list(times)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("when,users\n1,100\n1,90\n2,80\n", 'must increase, but "1" in row 2 repeats'),
         ("when,users\n1,100\n3,90\n2,80\n", 'must increase, but "2" in row 3 goes back'),
-        ("when,users\n1,100\n2,many\n3,80\n", 'must hold numbers, but has "many" in row 2'),
+        ("when,users\n1,100\n2,many\n3,80\n", 'row 2: Column `users` must be a number, but is "many"'),
         ("when,persons\n1,100\n2,90\n3,80\n", "Unknown column"),
         ("when,users\n1,100\n2,90.5\n3,80\n", "whole number in every row, but is 90.5 in row 2 (2)"),
         ("when,users\n1,100\n2,-9\n3,80\n", "not be negative in every row, but is -9 in row 2 (2)"),
         ("when,users\n1,100\n2,90\n3,0\n", "after a collapse there is nothing to fit in every row, but is 0 in row 3"),
         ("when,users\n1,100\n2,90\n", "have at least 3 rounds"),
         ("when,users\n1,\n2,\n3,\n", "nearly all are missing"),
-        ("when,users\nlater,100\n2,90\n3,80\n", 'such as 2021-04, but has "later" in row 1'),
+        (
+            "when,users\nlater,100\n2,90\n3,80\n",
+            'row 1: Column `when` must be a number or a date such as 2021-04, but is "later"',
+        ),
+        ("when,users\n1,100\nnan,90\n3,80\n", 'a date such as 2021-04, but is "nan"'),
+        ("when,users\n2021,100\n2022-01,90\n2023,80\n", "must hold numbers or dates, not both"),
+        ("when,users\n1,100\n2,90\n3.4,80\n", "must go on in equal steps"),
         ("", "no line names the columns"),
     ],
 )

@@ -4,10 +4,10 @@ import importlib.resources
 
 import numpy as np
 
+from perfjax._csv import read_table
 from perfjax.calibration._columns import load_series
 from perfjax.calibration._priors import Beta
 from perfjax.calibration._series import Series
-from perfjax.reconstruction.records import read_texts
 
 __all__ = ["published_series", "survey_prior"]
 
@@ -47,7 +47,7 @@ def survey_prior() -> Beta:
     Source: RAND RR1187 (2016), Consumer Attitudes Toward Data Breach Notifications.
     """
     with _file("breach_response.csv") as path:
-        share = dict(read_texts(path, ("quantity", "value")))["stopped_dealing_after_notice"]
+        share = dict(read_table(path).rows)["stopped_dealing_after_notice"]
     left = float(np.round(float(share) * PEOPLE))
     return Beta(left, PEOPLE - left)
 
