@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from perfjax import _check
 from perfjax.calibration._likelihood import Evaluation, Problem
 from perfjax.calibration._parameters import PARAMETERS, as_free, natural, slope
 from perfjax.calibration._priors import AbstractPrior, as_priors
@@ -15,9 +16,10 @@ from perfjax.calibration._search import climb, in_chunks, prepared
 from perfjax.calibration._series import Series, as_series, check_fits, labelled
 from perfjax.calibration._transitions import plan_of
 from perfjax.leakage import check_count_level
+from perfjax.reconstruction import contrast_bound
 from perfjax.scenario import Scenario, as_single
 
-__all__ = ["KNOWN", "Fit", "fit"]
+__all__ = ["KNOWN", "Fit", "deviations", "fit"]
 
 DETECTED = 0.01  # of the overdispersion test: the chance of a false alarm
 KNOWN = 1.83  # of log odds: a quarter of the width of what a flat prior leaves open, 95 % of it
@@ -86,8 +88,6 @@ class Fit(eqx.Module):
     @property
     def standard_error(self) -> dict[str, Float[Array, "*groups"]]:
         """Of each estimate, by the observed information and to first order; infinite where there is no information."""
-        from perfjax.calibration._identifiability import deviations  # it stands on this module
-
         size = deviations(self)
         return {name: size[..., i] * slope(name, self.places[..., i]) for i, name in enumerate(self.free)}
 
@@ -110,6 +110,15 @@ class Fit(eqx.Module):
         ]
         settled = "converged" if bool(self.converged) else "not converged"
         return "\n".join([f"Fit of {self.series}, {settled}", *lines, f"  dispersion  {float(self.dispersion):.4g}"])
+
+
+def deviations(fitted: Fit) -> Float[Array, "*groups free"]:
+    """Standard errors on the unconstrained scale; infinite where there is no information."""
+    size, vectors = jnp.linalg.eigh(fitted.information)
+    rows = jnp.sqrt(jnp.maximum(size, 0))[..., None] * jnp.swapaxes(vectors, -2, -1)
+    nothing = jnp.zeros((*rows.shape[:-1], 0), rows.dtype)
+    eye = jnp.eye(rows.shape[-1], dtype=rows.dtype)
+    return jnp.sqrt(jnp.stack([contrast_bound(rows, nothing, jnp.broadcast_to(c, rows.shape[:-1])) for c in eye], -1))
 
 
 def fit(
@@ -166,20 +175,15 @@ def fit(
         if noise.shape != (series.rounds + 1,):
             raise ValueError(f"Argument `scenario` must have one noise, or one for each of {series.rounds + 1} rounds.")
     priors = as_priors(prior, free)
-    problem = _problem(_as_one_dtype(series, scenario, priors), free, plan_of(series, scenario))
+    parts = _check.in_precision((series, scenario, priors), scenario.population.dtype)
+    problem = _problem(*parts, free, plan_of(series, scenario))
     found = in_chunks(lambda some: _fitted(some, series.labels), problem)
     groups = series.population.shape[:-1]
     return jax.tree.map(lambda x: x.reshape(*groups, *x.shape[1:]), found)
 
 
-def _as_one_dtype(series, scenario, priors):
-    dtype = scenario.population.dtype
-    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, (series, scenario, priors))
-
-
-def _problem(parts, free, plan) -> Problem:
+def _problem(series, scenario, priors, free, plan) -> Problem:
     """The problems of all groups, one axis in front of every array."""
-    series, scenario, priors = parts
     if series.noise is None:
         noise = jnp.broadcast_to(scenario.mechanism.noise, series.population.shape)
         series = eqx.tree_at(lambda s: s.noise, series, noise, is_leaf=lambda x: x is None)

@@ -97,15 +97,6 @@ def data_rows(fitted: Fit) -> Float[Array, "rows free"]:
     return fitted.rows[: fitted.rows.shape[0] - len(fitted.free)]
 
 
-def deviations(fitted: Fit) -> Float[Array, "*groups free"]:
-    """Standard errors on the unconstrained scale; infinite where there is no information."""
-    size, vectors = jnp.linalg.eigh(fitted.information)
-    rows = jnp.sqrt(jnp.maximum(size, 0))[..., None] * jnp.swapaxes(vectors, -2, -1)
-    nothing = jnp.zeros((*rows.shape[:-1], 0), rows.dtype)
-    eye = jnp.eye(rows.shape[-1], dtype=rows.dtype)
-    return jnp.sqrt(jnp.stack([contrast_bound(rows, nothing, jnp.broadcast_to(c, rows.shape[:-1])) for c in eye], -1))
-
-
 def _known_in_words(found):
     growth, fitted = found.profiles[GROWTH], found.fitted
     n, x = (float(value) for value in fitted.problem.growth_place)

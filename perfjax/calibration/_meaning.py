@@ -8,8 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from perfjax import _check
 from perfjax.calibration._design import best_noise_gradient
-from perfjax.calibration._fit import Fit, fit
-from perfjax.calibration._identifiability import deviations
+from perfjax.calibration._fit import Fit, deviations, fit
 from perfjax.calibration._parameters import natural
 from perfjax.calibration._profile import as_one_fit, cutoff
 from perfjax.calibration._series import Series
