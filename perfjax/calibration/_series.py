@@ -38,6 +38,8 @@ class Series(eqx.Module):
         ValueError: for fewer than three rounds, or fewer than two counts; and for a row that is negative, fractional,
             zero (a collapse), or in contradiction to its leavers and joiners, by its number, counted from 1.
 
+    Source: ours.
+
     Example:
         >>> Series([1000, 1020, None, 1090]).rounds
         3
@@ -61,7 +63,8 @@ class Series(eqx.Module):
         labels: Sequence[str] | None = None,
     ):
         given = dict(zip(COLUMNS, (population, noise, leavers, joiners, inflow), strict=True))
-        found = {name: _column(name, value) for name, value in given.items() if value is not None}
+        floats = {name: _floats(name, value) for name, value in given.items() if value is not None}
+        dtype, found = floats["population"].dtype, {name: np.asarray(x, float) for name, x in floats.items()}
         n = found["population"]
         if n.ndim == 0 or n.shape[-1] < 3:
             raise _check.fail("population", "have at least 3 rounds", f"of shape {n.shape}")
@@ -74,7 +77,6 @@ class Series(eqx.Module):
         self._check_rows(found)
         found = _completed({name: np.broadcast_to(x, n.shape) for name, x in found.items()})
         self._check_balance(found)
-        dtype = population.dtype if _is_float(population) else jnp.result_type(float)
         typed = {name: jnp.asarray(x, dtype) for name, x in found.items()}
         self.population = typed["population"]
         self.noise = typed.get("noise")
@@ -169,16 +171,12 @@ def _check_growth(series, n):
         most = np.where(np.isnan(n[..., t]), most, n[..., t])
 
 
-def _is_float(value):
-    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
-
-
-def _column(name, value) -> np.ndarray:
-    """As a NumPy array, in which None is missing."""
+def _floats(name, value) -> Float[Array, "..."]:
+    """As an array, in which None is NaN."""
     value = jax.tree.map(lambda x: np.nan if x is None else x, value, is_leaf=lambda x: x is None)
     if not _check.is_known(value):
         raise _check.fail(name, "be known: counts can't be traced", "traced")
-    return np.asarray(_check.as_float(value, name), float)
+    return _check.as_float(value, name)
 
 
 def _labels(labels, rows) -> tuple[str, ...]:
