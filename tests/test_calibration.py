@@ -460,6 +460,17 @@ def test_leavers_and_joiners_narrow_as_information_says(many):
     assert np.all(empirical < of_counts / 3)
 
 
+def test_a_design_says_nothing_of_a_best_noise_that_is_none():
+    nobody_joins = response(1.0, population=400.0, recruit=0.0, rounds=5)
+    made, key = {"rounds": 2, "free": "leave", "bounds": (0.1, 5.0)}, jax.random.key(0)
+    found = calibration.design_experiment(nobody_joins, key=key, **made)
+    assert np.isfinite(found.log_determinant)
+    assert np.isnan(found.log_noise_std)
+    assert np.isnan(found.regret)
+    with pytest.raises(ValueError, match='be "determinant", but is "best-noise"'):
+        calibration.design_experiment(nobody_joins, key=key, criterion="best-noise", **made)
+
+
 @pytest.mark.study
 def test_the_designed_experiment_beats_the_best_of_a_thousand():
     random = np.random.default_rng(4)

@@ -26,21 +26,22 @@ KNOWN = 1.83  # of log odds: a quarter of the width of what a flat prior leaves 
 
 
 class Fit(eqx.Module):
-    """What a series says about the parameters; one element per group.
+    """What a series says about the parameters; several groups have an axis in front.
 
     Attributes:
         problem: the series, the scenario that it was fitted with, and what was free.
-        places: the estimates on the unconstrained scale (log odds, log), by free parameter.
+        places: the estimates on the unconstrained scale: log odds of leave and recruit, log of the threshold; [free].
         log_likelihood: at the estimates, prior included.
-        information: minus the second derivative of `log_likelihood` on the unconstrained scale, divided by the
-            dispersion; of a series that varies too much, the expected one, of its means alone.
-        rows: whitened rows of the expected information, the data's first and then one per prior.
-        log_growth: log of the growth factor at `problem.growth_place`.
-        growth_slopes: its derivative on the unconstrained scale.
-        expected: mean and standard deviation of each next count; the latter 0 where it is not known.
-        dispersion: how much more the counts vary than the model says (variance, relative); 1 where no more is detected.
-        raw_dispersion: the same, as it was estimated, detected or not.
-        dispersion_p_value: of the test for more variation.
+        information: minus the second derivative of `log_likelihood` on the unconstrained scale, [free, free]; of a
+            series that varies too much the expected one, of its means alone, by the dispersion.
+        rows: whitened rows of the expected information, the data's first and then one per prior; [rows, free].
+        log_growth: log of the growth factor C at `problem.growth_place`.
+        growth_slopes: its derivative on the unconstrained scale, [free].
+        expected: mean and standard deviation of each next count, after every round and then after every stretch of
+            missing ones; the latter 0 where it is not known.
+        dispersion: variance of the counts over that of the model, at least 1; 1 where no more is detected.
+        raw_dispersion: the same, as it was estimated, above 0, detected or not.
+        dispersion_p_value: of the test for more variation, in [0, 1].
         degrees_of_freedom: of the estimated dispersion.
         converged: whether the search settled.
         labels: of the rounds; kept apart from the problem, which is compiled once for all labels.
@@ -130,18 +131,29 @@ def fit(
 ) -> Fit:
     """Estimate parameters from observed counts: maximum likelihood, or the most probable values under a prior.
 
-    The likelihood of each count given the one before is the kernel that `population_law` propagates. It is climbed by
-    damped Fisher scoring, with the curvature that gradients met on the way add, from the best of several places; the
-    law of the leaks, which moves with the threshold alone, is tabulated once. Where counts vary more than that (a test
+    The most probable values are those of the greatest
+
+        sum_t log P(n_{t+1} | n_t, x_t; q, r, tau) + log prior(q, r, tau),
+
+    with n_t the counts, x_t the noise, P the kernel that `population_law` propagates (where leavers and joiners are
+    known, their probability), and densities by log odds of q and r and by log tau. It is climbed by damped Fisher
+    scoring, with the curvature that gradients met on the way add, from the best of several places; the law of the
+    leaks, which moves with the threshold alone, is tabulated once. Where counts vary more than the model says (a test
     at the 1 % level on their squared residuals), a quasi likelihood of the means takes over, which is wider by the
     dispersion estimated.
+
+    Very many users: given the shared noise their next count is narrower than the 37 nodes of that noise lie apart.
+    There the components are widened to the spacing and drawn together: that keeps mean and variance, not all of the
+    skewness.
+
+    In single precision a log likelihood is good to 0.02 and an estimate to a fifth of its standard error.
 
     Args:
         series: a `Series`, or just the counts; of several groups, which are fitted each on its own, with an axis in
             front.
         scenario: what is known: mechanism, leakage rule, floor and cap, recruiters; and the noise, unless the series
             has a column for it. Its population plays no role.
-        free: which of leave, recruit and threshold to fit; the others are taken as the scenario has them.
+        free: which of leave (q), recruit (r) and threshold (tau) to fit; the others are as the scenario has them.
         prior: by parameter, `Beta` (leave, recruit) or `LogNormal` (threshold).
 
     Returns:
@@ -150,12 +162,6 @@ def fit(
     Raises:
         ValueError: if the series or an argument is out of range, the row named; if the scenario is out of reach at the
             count level.
-
-    In single precision a log likelihood is good to 0.02 and an estimate to a fifth of its standard error.
-
-    Very many users: given the shared noise their next count is narrower than the 37 nodes of that noise lie apart.
-    There the components are widened to the spacing and drawn together: that keeps mean and variance, not all of the
-    skewness.
 
     Source: ours. The quasi likelihood is that of Wedderburn (1974).
 

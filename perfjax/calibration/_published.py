@@ -45,6 +45,11 @@ def survey_prior() -> Beta:
         Beta(2, 16), to rounding. How many people it counts for is ours: a survey about other services is weak evidence.
 
     Source: RAND RR1187 (2016), Consumer Attitudes Toward Data Breach Notifications.
+
+    Example:
+        >>> prior = survey_prior()
+        >>> print(prior.a, prior.b)
+        2.0 16.0
     """
     with _file("breach_response.csv") as path:
         share = dict(read_table(path).rows)["stopped_dealing_after_notice"]
