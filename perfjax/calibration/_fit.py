@@ -312,7 +312,7 @@ def _misfit(problem, now):
 
     def one(problem, found):
         told = found.terms
-        z = jnp.einsum("tij,tj->ti", problem.weights, told.observed - told.expected) * told.trusted
+        z = jnp.einsum("tij,tj->ti", problem.weights, told.observed - told.expected, precision="highest") * told.trusted
         count = jnp.sum(jnp.where(jnp.abs(problem.weights).sum(-1) > 0, told.trusted, 0))
         used = jnp.sum(jnp.linalg.eigvalsh(found.information) > (1.96 / KNOWN) ** 2).astype(count.dtype)
         degrees = jnp.maximum(count - used, 1)

@@ -71,16 +71,8 @@ def evaluate(problem: Problem, places: Float[Array, " free"]) -> Evaluation:
         return (found.log_probability, found.expected, quantities), (found, quantities)
 
     (log_slopes, slopes, quantity_slopes), (found, quantities) = jax.jacfwd(at, has_aux=True)(places)
-    over = problem.dispersion > 1
-    whitening = jnp.where(over, problem.weights, found.whitening)
-    rows = jnp.einsum("tij,tjk->tik", whitening, slopes)
-    misfit = jnp.einsum("tij,tj->ti", whitening, found.observed - found.expected)
-    rows = jnp.where(over, rows * found.trusted[..., None], rows) / jnp.sqrt(problem.dispersion)
-    misfit = misfit * found.trusted / jnp.sqrt(problem.dispersion)
-    value = jnp.where(over, -jnp.sum(misfit**2) / 2, jnp.sum(found.log_probability))
-    gradient = jnp.where(over, jnp.einsum("ti,tik->k", misfit, rows), jnp.sum(log_slopes, axis=0))
-    rows = rows.reshape(-1, places.size)
-    prior, prior_gradient, prior_rows = _prior_terms(problem, places)
+    value, gradient, rows = _by_counts(problem, found, log_slopes, slopes)
+    prior, prior_gradient, prior_rows = _by_priors(problem, places)
     return Evaluation(
         value + prior,
         gradient + prior_gradient,
@@ -91,11 +83,24 @@ def evaluate(problem: Problem, places: Float[Array, " free"]) -> Evaluation:
     )
 
 
+def _by_counts(problem, found, log_slopes, slopes):
+    """The log likelihood, or the quasi likelihood in its place, its gradient, and whitened rows."""
+    over = problem.dispersion > 1
+    whitening = jnp.where(over, problem.weights, found.whitening)
+    rows = jnp.einsum("tij,tjk->tik", whitening, slopes, precision="highest")
+    misfit = jnp.einsum("tij,tj->ti", whitening, found.observed - found.expected, precision="highest")
+    rows = jnp.where(over, rows * found.trusted[..., None], rows) / jnp.sqrt(problem.dispersion)
+    misfit = misfit * found.trusted / jnp.sqrt(problem.dispersion)
+    value = jnp.where(over, -jnp.sum(misfit**2) / 2, jnp.sum(found.log_probability))
+    gradient = jnp.where(over, jnp.einsum("ti,tik->k", misfit, rows, precision="highest"), jnp.sum(log_slopes, axis=0))
+    return value, gradient, rows.reshape(-1, rows.shape[-1])
+
+
 def _log_prior(problem, places):
     return sum((one.log_density(places[i]) for i, one in enumerate(problem.prior)), jnp.zeros_like(places[0]))
 
 
-def _prior_terms(problem, places):
+def _by_priors(problem, places):
     """Log prior, its gradient, and a whitened row for each free parameter."""
     gradient = jax.grad(lambda p: _log_prior(problem, p))
     curvature = jnp.diagonal(jax.jacfwd(gradient)(places))
