@@ -207,6 +207,11 @@ def test_bad_arguments_are_one_clear_line():
         calibration.fit(counts, QUARTERS, free=("leav",))
     with pytest.raises(ValueError, match="Unknown parameter in `free` `threshold`"):
         calibration.fit([30, 31, 29], response())
+    policy = pj.LogLinearPolicy(1.0, power=0.5, rate=0.0, reference=100.0, low=0.1, high=10.0)
+    with pytest.raises(ValueError, match="must have no policy where the series has no noise"):
+        calibration.fit(counts, response().replace(policy=policy), free="leave")
+    with pytest.raises(ValueError, match="have one noise, or one for each of 3 rounds, but is one with 51"):
+        calibration.fit(counts, response(np.ones(51)), free="leave")
     with pytest.raises(ValueError, match="be that of a probability"):
         calibration.fit(counts, QUARTERS, prior={"leave": LogNormal(1.0, 1.0)})
     for a in (0.0, np.inf):

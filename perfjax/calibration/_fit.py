@@ -151,8 +151,8 @@ def fit(
     Args:
         series: a `Series`, or just the counts; of several groups, which are fitted each on its own, with an axis in
             front.
-        scenario: what is known: mechanism, leakage rule, floor and cap, recruiters; and the noise, unless the series
-            has a column for it. Its population plays no role.
+        scenario: what is known: mechanism, leakage rule, floor and cap, recruiters; and the noise, one value or one per
+            round, unless the series has a column for it. Its population plays no role.
         free: which of leave (q), recruit (r) and threshold (tau) to fit; the others are as the scenario has them.
         prior: by parameter, `Beta` (leave, recruit) or `LogNormal` (threshold).
 
@@ -176,10 +176,6 @@ def fit(
     check_count_level(as_single(scenario).mechanism)
     free = as_free(free, scenario)
     check_fits(series, scenario)
-    if series.noise is None and scenario.mechanism.noise.ndim:
-        noise = scenario.mechanism.noise
-        if noise.shape != (series.rounds + 1,):
-            raise ValueError(f"Argument `scenario` must have one noise, or one for each of {series.rounds + 1} rounds.")
     priors = as_priors(prior, free)
     parts = _check.in_precision((series, scenario, priors), scenario.population.dtype)
     problem = _problem(*parts, free, plan_of(series, scenario))

@@ -144,12 +144,16 @@ def labelled(series: Series, labels: Sequence[str] | None) -> Series:
 
 
 def check_fits(series: Series, scenario: Scenario) -> None:
-    """Raise a `ValueError` for what the model can't do: pass floor or cap, or recruit more than once per user."""
+    """Raise a `ValueError` for what the model can't do (pass floor or cap, recruit more than once per user), and for
+    noise that is missing or out of range.
+    """
     who, n = scenario.participation, np.asarray(series.population)
     floor, cap = float(who.floor), float(who.cap)
     series._raise_if(n > cap, "population", f"be at most `cap` ({cap:g}): give a scenario with a greater one", n)
     series._raise_if(n < floor, "population", f"be at least `floor` ({floor:g}): give a scenario with a lower one", n)
-    if series.noise is not None:
+    if series.noise is None:
+        _check_own_noise(scenario, series.rounds + 1)
+    else:
         x = np.asarray(series.noise)[..., :-1]
         series._raise_if(np.isnan(x), "noise", "be known", x)
         scenario.mechanism.check_noise(x)
@@ -158,6 +162,14 @@ def check_fits(series: Series, scenario: Scenario) -> None:
         recruiters = n - np.asarray(series.leavers) if who.recruiters == "spared" else n
         series._raise_if(new > recruiters, "joiners", "be at most the users who can recruit", new)
     _check_growth(series, n)
+
+
+def _check_own_noise(scenario, rounds):
+    if scenario.policy is not None:
+        raise _check.fail("scenario", "have no policy where the series has no noise", "one with a policy")
+    shape = scenario.mechanism.noise.shape
+    if shape not in ((), (rounds,)):
+        raise _check.fail("scenario", f"have one noise, or one for each of {rounds} rounds", f"one with {shape[0]}")
 
 
 def _check_growth(series, n):
