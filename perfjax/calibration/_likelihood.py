@@ -12,7 +12,7 @@ from perfjax._linear import product
 from perfjax.calibration._parameters import with_parameters
 from perfjax.calibration._priors import AbstractPrior
 from perfjax.calibration._series import Series
-from perfjax.calibration._shared import Place, Table
+from perfjax.calibration._shared import Place, SharedLaw, Table
 from perfjax.calibration._terms import Terms
 from perfjax.calibration._transitions import Plan, growth_at_place, terms
 from perfjax.scenario import Scenario
@@ -43,6 +43,10 @@ class Problem(eqx.Module):
     free: tuple[str, ...] = eqx.field(static=True)
     plan: Plan = eqx.field(static=True)
 
+    def law_at(self, scenario: Scenario) -> SharedLaw:
+        """The law of the leaks at a scenario's threshold."""
+        return self.law.at(jnp.log(scenario.leakage.threshold)) if "threshold" in self.free else self.law.only()
+
 
 class Evaluation(NamedTuple):
     """At a place: log likelihood plus log prior, its gradient, and the expected information by its whitened rows."""
@@ -65,7 +69,7 @@ def evaluate(problem: Problem, places: Float[Array, " free"]) -> Evaluation:
 
     def at(moved):
         scenario = with_parameters(problem.scenario, problem.free, moved)
-        law = problem.law.at(jnp.log(scenario.leakage.threshold)) if "threshold" in problem.free else problem.law.only()
+        law = problem.law_at(scenario)
         found = terms(scenario, problem.series, problem.plan, law)
         quantities = jnp.append(moved, jnp.log(growth_at_place(scenario.participation, law)))
         return (found.log_probability, found.expected, quantities), (found, quantities)
