@@ -192,7 +192,11 @@ def plot_scan(scan: ReleaseScan, ax: Axes | None = None) -> Axes:
 
 
 def plot_fit(found: Identifiability) -> Figure:
-    """The series with the fitted path, and the profile likelihood of every quantity."""
+    """The series with the fitted path, and the profile likelihood of every quantity, side by side.
+
+    Args:
+        found: of `calibration.identifiability`.
+    """
     names = list(found.profiles)
     figure, axes = plt.subplots(1, 1 + len(names), figsize=(4.2 * (1 + len(names)), 3.8), layout="constrained")
     plot_series(found, axes[0])

@@ -11,7 +11,7 @@ from scenarios import response
 
 import perfjax as pj
 from perfjax import calibration
-from perfjax.calibration import Beta, LogNormal, Series, _design, _few, _shared, _transitions
+from perfjax.calibration import Beta, LogNormal, Series, _design, _few, _series, _shared, _transitions
 from perfjax.calibration._parameters import slope
 from perfjax.law._kernel import kernel_of
 from perfjax.law._nodes import Grid
@@ -86,6 +86,13 @@ def test_leavers_and_joiners_add_up_to_the_transition(n, end, rtol):
     one = Series([n, end, end])
     counts = _terms(bits, one, _transitions.plan_of(one, bits)).log_probability[0]
     close(together, jnp.exp(counts), rtol)
+
+
+def test_who_cannot_join_leaves_the_transition_to_the_leavers():
+    bits = response(1.0, population=30.0, cap=100, floor=0, recruit=0.0)
+    counts, both = Series([80, 62, 49]), Series([80, 62, 49], joiners=[0, 0, None])
+    alone, together = (_terms(bits, one, _transitions.plan_of(one, bits)).log_probability for one in (counts, both))
+    np.testing.assert_allclose(together, alone, atol=0.05)
 
 
 @pytest.mark.slow
@@ -193,12 +200,14 @@ def test_the_prior_of_the_survey():
         ([1000, 900.5, 900], "be a whole number in every row, but is 900.5 in row 2"),
         ([1000, 900, 0], "after a collapse there is nothing to fit in every row, but is 0 in row 3"),
         ([1000, 2001, 900], "twice the count before, plus inflow, in every row, but is 2001 in row 2"),
-        ([1000, 2e6, 900], "cap"),
+        ([1000, 2e6, 900], "be at most `cap`"),
+        ([1000, 2, 900], r"be at least `floor` \(5\).* but is 2 in row 2"),
+        ([[1000, 900, 800], [None, 900, 0.5]], "whole number in every row, but is 0.5 in row 3 of group 1"),
     ],
 )
 def test_bad_counts_are_named_by_row(counts, words):
     with pytest.raises(ValueError, match=words):
-        calibration.fit(counts, QUARTERS)
+        calibration.fit(counts, QUARTERS.replace(floor=5))
 
 
 def test_bad_arguments_are_one_clear_line():
@@ -207,14 +216,33 @@ def test_bad_arguments_are_one_clear_line():
         calibration.fit(counts, QUARTERS, free=("leav",))
     with pytest.raises(ValueError, match="Unknown parameter in `free` `threshold`"):
         calibration.fit([30, 31, 29], response())
+    policy = pj.LogLinearPolicy(1.0, power=0.5, rate=0.0, reference=100.0, low=0.1, high=10.0)
+    with pytest.raises(ValueError, match="must have no policy where the series has no noise"):
+        calibration.fit(counts, response().replace(policy=policy), free="leave")
+    with pytest.raises(ValueError, match="have one noise, or one for each of 3 rounds, but is one with 51"):
+        calibration.fit(counts, response(np.ones(51)), free="leave")
     with pytest.raises(ValueError, match="be that of a probability"):
         calibration.fit(counts, QUARTERS, prior={"leave": LogNormal(1.0, 1.0)})
-    with pytest.raises(ValueError, match="lie in"):
-        Beta(0.0, 1.0)
+    for a in (0.0, np.inf):
+        with pytest.raises(ValueError, match="lie in"):
+            Beta(a, 1.0)
     with pytest.raises(ValueError, match="read like"):
         calibration.parse_prior("leave=normal(1,2)")
+
+
+def test_flows_that_cannot_be_are_named_by_row():
     with pytest.raises(ValueError, match="in row 3"):
         Series([1000, 900, 850], leavers=[150, 100, None], joiners=[50, 60, None])
+    with pytest.raises(ValueError, match=r"`joiners` must not be negative .* but is -100 in row 1"):
+        Series([1000, 800, 790], leavers=[100, 10, None])
+    with pytest.raises(ValueError, match=r"be at most the users who can recruit .* but is 1500 in row 1"):
+        calibration.fit(Series([1000, 1900, 1900], leavers=[600, 0, None], joiners=[1500, 0, None]), QUARTERS)
+
+
+def test_no_count_follows_the_last_noise():
+    _series.check_fits(Series([1000, 900, 850], noise=[1.0, 2.0, None]), QUARTERS)
+    with pytest.raises(ValueError, match=r"`noise` must be known .* but is nan in row 2"):
+        _series.check_fits(Series([1000, 900, 850], noise=[1.0, None, 2.0]), QUARTERS)
 
 
 def test_three_of_four_columns_give_the_fourth():
@@ -234,18 +262,42 @@ def test_columns_are_read_with_their_gaps(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("times", "rounds"),
+    [
+        (("2021-01", "2021-02", "2021-03", "2021-09", "2022-11"), [0, 1, 2, 8, 22]),
+        (("2021-01-31", "2021-02-28", "2021-03-31", "2021-12-31"), [0, 1, 2, 11]),
+        (("2021-02-01", "2021-02-02", "2021-03-24"), [0, 1, 51]),
+        (("2020-Q4", "2021 Q1", "2021q4"), [0, 1, 4]),
+        (("0.5", "1", "2.5"), [0, 1, 4]),
+    ],
+)
+def test_times_become_rounds(tmp_path, times, rounds):
+    path = tmp_path / "counts.csv"
+    path.write_text("when,users\n" + "".join(f"{time},100\n" for time in times))
+    series = calibration.load_series(path, column="users", time="when")
+    np.testing.assert_array_equal(np.flatnonzero(~np.isnan(series.population)), rounds)
+    assert [series.labels[i] for i in rounds] == list(times)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("when,users\n1,100\n1,90\n2,80\n", 'must increase, but "1" in row 2 repeats'),
         ("when,users\n1,100\n3,90\n2,80\n", 'must increase, but "2" in row 3 goes back'),
-        ("when,users\n1,100\n2,many\n3,80\n", 'must hold numbers, but has "many" in row 2'),
+        ("when,users\n1,100\n2,many\n3,80\n", 'row 2: Column `users` must be a number, but is "many"'),
         ("when,persons\n1,100\n2,90\n3,80\n", "Unknown column"),
         ("when,users\n1,100\n2,90.5\n3,80\n", "whole number in every row, but is 90.5 in row 2 (2)"),
         ("when,users\n1,100\n2,-9\n3,80\n", "not be negative in every row, but is -9 in row 2 (2)"),
         ("when,users\n1,100\n2,90\n3,0\n", "after a collapse there is nothing to fit in every row, but is 0 in row 3"),
         ("when,users\n1,100\n2,90\n", "have at least 3 rounds"),
         ("when,users\n1,\n2,\n3,\n", "nearly all are missing"),
-        ("when,users\nlater,100\n2,90\n3,80\n", 'such as 2021-04, but has "later" in row 1'),
+        (
+            "when,users\nlater,100\n2,90\n3,80\n",
+            'row 1: Column `when` must be a number or a date such as 2021-04, but is "later"',
+        ),
+        ("when,users\n1,100\nnan,90\n3,80\n", 'a date such as 2021-04, but is "nan"'),
+        ("when,users\n2021,100\n2022-01,90\n2023,80\n", "must hold numbers or dates, not both"),
+        ("when,users\n1,100\n2,90\n3.4,80\n", "must go on in equal steps"),
         ("", "no line names the columns"),
     ],
 )
@@ -423,6 +475,17 @@ def test_leavers_and_joiners_narrow_as_information_says(many):
     close(slopes**2 * np.diagonal(np.linalg.inv(information)), empirical, 0.15)
     of_counts = np.array([np.var(np.asarray(value)) for value in counts_only.fitted.estimate.values()])
     assert np.all(empirical < of_counts / 3)
+
+
+def test_a_design_says_nothing_of_a_best_noise_that_is_none():
+    nobody_joins = response(1.0, population=400.0, recruit=0.0, rounds=5)
+    made, key = {"rounds": 2, "free": "leave", "bounds": (0.1, 5.0)}, jax.random.key(0)
+    found = calibration.design_experiment(nobody_joins, key=key, **made)
+    assert np.isfinite(found.log_determinant)
+    assert np.isnan(found.log_noise_std)
+    assert np.isnan(found.regret)
+    with pytest.raises(ValueError, match='be "determinant", but is "best-noise"'):
+        calibration.design_experiment(nobody_joins, key=key, criterion="best-noise", **made)
 
 
 @pytest.mark.study

@@ -45,11 +45,12 @@ def test_the_sample_has_four_profiles():
     ("text", "words"),
     [
         ("a,b\n1,2\n", "load.csv: Unknown column `c`: known are `a`, `b`."),
+        ("c,c\n1,2\n", "load.csv: Ambiguous column `c`: known are `c`, `c`."),
         ("", "load.csv: no line names the columns."),
-        ("a,c\n1,2\n3,x\n", 'load.csv: row 3: Column `c` must be a finite number, but is "x".'),
-        ("a,c\n# note\n1,2\n3\n", 'load.csv: row 4: Column `c` must be a finite number, but is "".'),
-        ("c\nnan\n", 'load.csv: row 2: Column `c` must be a finite number, but is "nan".'),
-        ("a,c\n", "load.csv: Column `c` must have a row, but is empty."),
+        ("a,c\n1,2\n3,x\n", 'load.csv: row 2: Column `c` must be a finite number, but is "x".'),
+        ("# note\na,c\n\n1,2\n3\n", 'load.csv: row 2: Column `c` must be a finite number, but is "".'),
+        ("c\nnan\n", 'load.csv: row 1: Column `c` must be a finite number, but is "nan".'),
+        ("a,c\n", "load.csv: there are no rows below the header."),
     ],
 )
 def test_bad_files_are_one_clear_line(written, text, words):

@@ -64,13 +64,13 @@ def _bias(problem, places):
 
     def means(values):
         scenario = problem.scenario.with_leaves(**dict(zip(problem.free, values, strict=True)))
-        law = problem.law.at(jnp.log(scenario.leakage.threshold)) if "threshold" in problem.free else problem.law.only()
-        expected = terms(scenario, problem.series, problem.plan, law).expected
-        return (jnp.einsum("tij,tj->ti", whitening, expected) * trusted).ravel()
+        expected = terms(scenario, problem.series, problem.plan, problem.law_at(scenario)).expected
+        return (product(whitening, expected[..., None])[..., 0] * trusted).ravel()
 
     values = jnp.stack([natural(name, places[i]) for i, name in enumerate(problem.free)])
     slopes = jax.jacfwd(means)(values)
     covariance = jnp.linalg.inv(product(slopes.T, slopes))
-    curvature = jnp.einsum("tkl,kl->t", jax.jacfwd(jax.jacfwd(means))(values), covariance)
+    second = jax.jacfwd(jax.jacfwd(means))(values)
+    curvature = jnp.einsum("tkl,kl->t", second, covariance, precision="highest")
     found = -product(covariance, product(slopes.T, curvature)) / 2
     return jnp.where(found**2 < jnp.diagonal(covariance), found, jnp.nan)

@@ -1,19 +1,24 @@
 """A series from a file of comma-separated values, with everything wrong in it named by its row."""
 
+import calendar
 import datetime
 import itertools
 import math
 import os
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
+from perfjax._csv import finite, read_table
 from perfjax.calibration._series import Series
-from perfjax.reconstruction.records import read_texts
 
 __all__ = ["load_series"]
 
 MISSING = ("", "na", "nan", "null", "none", "-", ".")
+
+Value = TypeVar("Value")
 
 
 def load_series(
@@ -26,95 +31,95 @@ def load_series(
     joiners: str | None = None,
     inflow: str | None = None,
 ) -> Series:
-    """Read a series from a CSV file with a header.
+    """Read a series from a CSV file. Its first line that is neither empty nor begins with # names the columns.
+
+    An empty field is a missing value, as are NA, NaN, null, none, - and a point.
 
     Args:
         path: the file.
-        column: the column of counts; an empty field is a missing round.
-        time: the column of times: numbers, or dates as 2021-04 or 2021-04-30, increasing. Rounds left out, as told by
-            the shortest step, are missing rounds.
+        column: the column of counts.
+        time: the column of times, increasing: numbers, or dates such as 2021-04-30, 2021-04 or 2021-Q2. Rounds left
+            out, as told by the shortest step, are missing rounds; months and quarters count as equally long.
         noise: the column of the noise used.
         leavers: the column of leavers between this round and the next.
         joiners: the column of joiners in that time.
         inflow: the column of those who joined then for reasons of their own.
 
     Returns:
-        `Series`, its rounds labelled by time, or by row.
+        `Series`, its rounds labelled by time, or numbered from 0.
 
     Raises:
-        ValueError: for an unknown column, a field that is no number, times that repeat or go back, and whatever is
-            wrong with the counts; the row is named, counted from 1 without the header.
+        ValueError: for an unknown column, a field that is no number, times that repeat or go back, by the row of the
+            file, counted from 1 without the header; and as `Series` does, whose rows include the rounds left out.
         OSError: if the file can't be read.
+
+    Source: ours.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "counts.csv")
+        ...     _ = path.write_text("when,users\\n2021-01,100\\n2021-03,90\\n2021-04,85\\n")
+        ...     print(load_series(path, column="users", time="when"))
+        Series of 4 rounds, 2021-01 to 2021-04, 1 missing
     """
-    wanted = {"population": column, "noise": noise, "leavers": leavers, "joiners": joiners, "inflow": inflow}
-    wanted = {name: what for name, what in wanted.items() if what is not None}
-    rows = read_texts(path, [*wanted.values(), *([] if time is None else [time])])
-    texts = dict(zip(wanted, zip(*rows, strict=True), strict=False))  # that of times comes last
-    columns = {name: [_number(text, wanted[name], i) for i, text in enumerate(texts[name])] for name in wanted}
-    labels = [str(i) if time is None else row[-1].strip() for i, row in enumerate(rows)]
-    if time is not None and len(rows) > 1:
-        places = _places(labels, time)
-        columns = {name: _spread(values, places) for name, values in columns.items()}
-        labels = [
-            labels[places.index(i)] if i in places else f"after {labels[_last(places, i)]}"
-            for i in range(places[-1] + 1)
-        ]
-    population = columns.pop("population")
-    return Series(population, labels=labels, **columns)
+    named = {"population": column, "noise": noise, "leavers": leavers, "joiners": joiners, "inflow": inflow}
+    table = read_table(path)
+    columns = {key: table.values(name, "a number", _number) for key, name in named.items() if name is not None}
+    if time is None:
+        return Series(**columns)
+    labels = table.texts(time)
+    steps = _steps(table.values(time, "a number or a date such as 2021-04", _time), labels, time)
+    columns = {key: _spread(values, steps, lambda _: math.nan) for key, values in columns.items()}
+    return Series(**columns, labels=_spread(labels, steps, lambda label: f"after {label}"))
 
 
-def _number(text, column, index):
-    text = text.strip()
-    if text.lower() in MISSING:
-        return math.nan
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f'Column `{column}` must hold numbers, but has "{text}" in row {index + 1}.') from None
+def _number(text: str) -> float:
+    return math.nan if text.lower() in MISSING else float(text)
 
 
-def _places(labels, column) -> list[int]:
-    """The round of every row: its time, in units of the shortest step."""
-    times = [_time(label, column, i) for i, label in enumerate(labels)]
-    for i, (before, now) in enumerate(itertools.pairwise(times)):
-        if now <= before:
-            what = "repeats the time before" if now == before else "goes back in time"
+def _time(text: str) -> float | datetime.date:
+    quarter = re.fullmatch(r"(\d{4})[- ]?Q([1-4])", text, re.IGNORECASE)
+    if quarter:
+        return datetime.date(int(quarter[1]), 3 * int(quarter[2]) - 2, 1)
+    if re.fullmatch(r"\d{4}-\d\d(-\d\d)?", text):
+        return datetime.date.fromisoformat(text if len(text) == 10 else f"{text}-01")
+    return finite(text)
+
+
+def _steps(times: list[float | datetime.date], labels: list[str], column: str) -> list[int]:
+    """Rounds from every row to the next, as told by the shortest step; 1 after the last row."""
+    apart = np.diff(_measured(times, column))
+    for i, step in enumerate(apart):
+        if not step > 0:
+            what = "repeats the time before" if step == 0 else "goes back in time"
             raise ValueError(f'Column `{column}` must increase, but "{labels[i + 1]}" in row {i + 2} {what}.')
-    steps = np.diff(times)
-    places = np.concatenate([[0], np.cumsum(np.round(steps / steps.min()))]).astype(int)
-    exact = np.allclose(np.diff(places) * steps.min(), steps, rtol=0.2)
-    if not exact or places[-1] > 100 * len(places):
+    if not apart.size:
+        return [1]
+    rounds = np.round(apart / apart.min())
+    if not np.allclose(rounds * apart.min(), apart, rtol=0.2) or np.sum(rounds) > 100 * len(times):
         raise ValueError(
             f"Column `{column}` must go on in equal steps, but its steps lie between "
-            f"{steps.min():g} and {steps.max():g}."
+            f"{apart.min():g} and {apart.max():g}."
         )
-    return [int(x) for x in places]
+    return [*map(int, rounds), 1]
 
 
-def _time(label, column, index) -> float:
-    try:
-        return float(label)
-    except ValueError:
-        pass
-    quarter = re.fullmatch(r"(\d{4})[- ]?Q([1-4])", label, re.IGNORECASE)
-    if quarter:
-        return float(quarter[1]) * 12 + 3 * (float(quarter[2]) - 1)
-    try:
-        day = datetime.date.fromisoformat(label if re.fullmatch(r".*-.*-.*", label) else f"{label}-01")
-    except ValueError:
-        raise ValueError(
-            f'Column `{column}` must hold numbers or dates such as 2021-04, but has "{label}" in row {index + 1}.'
-        ) from None
-    return day.toordinal() / 30.4375
+def _measured(times: list[float | datetime.date], column: str) -> np.ndarray:
+    """Numbers as they are; dates in days, or in months if all lie that far apart: months differ in length."""
+    dates = [x for x in times if isinstance(x, datetime.date)]
+    if not dates:
+        return np.asarray(times, float)
+    if len(dates) < len(times):
+        raise ValueError(f"Column `{column}` must hold numbers or dates, not both.")
+    days = np.asarray([x.toordinal() for x in dates], float)
+    if np.any(np.diff(days) < 28):
+        return days
+    of_month = [(x.day - 1) / calendar.monthrange(x.year, x.month)[1] for x in dates]
+    return np.asarray([12 * x.year + x.month for x in dates]) + of_month
 
 
-def _spread(values, places):
-    """With a missing value for every round left out."""
-    full = [math.nan] * (places[-1] + 1)
-    for place, value in zip(places, values, strict=True):
-        full[place] = value
-    return full
-
-
-def _last(places, index):
-    return max(i for i, place in enumerate(places) if place < index)
+def _spread(values: list[Value], steps: list[int], skipped: Callable[[Value], Value]) -> list[Value]:
+    """The values with one for every round left out, which `skipped` makes from the last one before."""
+    rounds = ([value, *[skipped(value)] * (step - 1)] for value, step in zip(values, steps, strict=True))
+    return list(itertools.chain.from_iterable(rounds))

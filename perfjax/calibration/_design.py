@@ -1,5 +1,7 @@
 """Which noise to use in the next rounds so that the parameters, or the best noise, become known."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -29,11 +31,11 @@ class Design(eqx.Module):
     """An experiment: a noise for each of the next rounds.
 
     Attributes:
-        noise: per round.
-        population: users expected at each round (mean field).
-        information: expected Fisher information on the unconstrained scale, what was known before included.
-        log_determinant: its logarithm.
-        log_noise_std: standard deviation of the log of the best noise, by the information.
+        noise: x_t, per round.
+        population: n_t, users expected at each round (mean field).
+        information: I, expected Fisher information on the unconstrained scale, what was known before included.
+        log_determinant: log det I; -inf where the rounds can't tell the parameters apart.
+        log_noise_std: standard deviation of the log of the best noise, by the information; NaN if it has no derivative.
         log_noise_std_before: the same before the experiment; infinite if nothing was known.
         error: summed expected error of the rounds.
         best_error: the same if all rounds used the noise that is best by the present estimate.
@@ -72,7 +74,7 @@ def design_experiment(
     *,
     rounds: int,
     key: Array,
-    free: tuple[str, ...] | list[str] = ("leave", "recruit", "threshold"),
+    free: Sequence[str] = ("leave", "recruit", "threshold"),
     bounds: tuple[float, float],
     criterion: str = "determinant",
     information: Float[Array, "free free"] | None = None,
@@ -80,27 +82,40 @@ def design_experiment(
 ) -> Design:
     """Noise levels for the next rounds that make the parameters, or the best noise, as well known as can be.
 
-    The expected Fisher information of the next counts, given the estimate, along the expected path of the population
-    that the levels themselves bring about; climbed by its gradient from the best of many random designs.
+    By the information that is expected with noise x_t in round t, along the path n_t of the population that the levels
+    themselves bring about,
+
+        I = I_0 + sum_t J(n_t, x_t)^T J(n_t, x_t),
+
+    I_0 what is known and J the whitened Jacobian of mean and variance of the next count, at the estimate. "determinant"
+    makes log det I great, "best-noise" g^T I^-1 g small, g the gradient of the log of the best noise; each is climbed
+    by its gradient from the best of many random designs.
 
     Args:
         scenario: the estimate, as `Fit.scenario`; its population is that of the first round.
         rounds: k, at least 1.
         key: a typed key, for the random designs to start from.
         free: the parameters to learn.
-        bounds: least and greatest noise allowed.
+        bounds: least and greatest noise allowed, in the mechanism's unit, above 0.
         criterion: "determinant" (D-optimal: the volume of the parameters' confidence region) or "best-noise"
             (c-optimal: the variance of the best noise).
-        information: what is known already, on the unconstrained scale, as `Fit.information`.
+        information: I_0, what is known already, on the unconstrained scale, as `Fit.information`; None: nothing.
         objective: of the best noise; `CumulativeError()` by default.
 
     Returns:
-        `Design`, with what it costs in error beside what it gains.
+        `Design`, with what it costs in error beside what it gains; that is NaN where the best noise has no derivative.
 
     Raises:
         ValueError: if an argument is out of range; for "best-noise", if the best noise has no derivative.
 
     Source: ours.
+
+    Example:
+        >>> import jax, perfjax as pj
+        >>> scenario, key = pj.preset("randomized-response").replace(rounds=10), jax.random.key(0)
+        >>> made = design_experiment(scenario, rounds=2, key=key, free="leave", bounds=(0.1, 5.0))
+        >>> print(made.noise)
+        [5. 5.]
     """
     check_count_level(as_single(scenario).mechanism)
     rounds, key = _check.as_count(rounds, "rounds", low=1), as_key(key)
@@ -116,6 +131,7 @@ def design_experiment(
         raise _check.fail("information", f"be of shape {(len(free), len(free))}", f"of shape {known.shape}")
     of_noise = jnp.asarray(criterion == "best-noise")
     noise = _designed(scenario, free, rounds, key, log_bounds, known, gradient, of_noise)
+    gradient = gradient if sensitivity.reason is None else jnp.full_like(gradient, jnp.nan)
     return _described(optimum, free, noise, known, gradient, criterion)
 
 

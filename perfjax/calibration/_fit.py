@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from perfjax import _check
 from perfjax.calibration._likelihood import Evaluation, Problem
 from perfjax.calibration._parameters import PARAMETERS, as_free, natural, slope
 from perfjax.calibration._priors import AbstractPrior, as_priors
@@ -15,30 +16,32 @@ from perfjax.calibration._search import climb, in_chunks, prepared
 from perfjax.calibration._series import Series, as_series, check_fits, labelled
 from perfjax.calibration._transitions import plan_of
 from perfjax.leakage import check_count_level
+from perfjax.reconstruction import contrast_bound
 from perfjax.scenario import Scenario, as_single
 
-__all__ = ["KNOWN", "Fit", "fit"]
+__all__ = ["KNOWN", "Fit", "deviations", "fit"]
 
 DETECTED = 0.01  # of the overdispersion test: the chance of a false alarm
 KNOWN = 1.83  # of log odds: a quarter of the width of what a flat prior leaves open, 95 % of it
 
 
 class Fit(eqx.Module):
-    """What a series says about the parameters; one element per group.
+    """What a series says about the parameters; several groups have an axis in front.
 
     Attributes:
         problem: the series, the scenario that it was fitted with, and what was free.
-        places: the estimates on the unconstrained scale (log odds, log), by free parameter.
+        places: the estimates on the unconstrained scale: log odds of leave and recruit, log of the threshold; [free].
         log_likelihood: at the estimates, prior included.
-        information: minus the second derivative of `log_likelihood` on the unconstrained scale, divided by the
-            dispersion; of a series that varies too much, the expected one, of its means alone.
-        rows: whitened rows of the expected information, the data's first and then one per prior.
-        log_growth: log of the growth factor at `problem.growth_place`.
-        growth_slopes: its derivative on the unconstrained scale.
-        expected: mean and standard deviation of each next count; the latter 0 where it is not known.
-        dispersion: how much more the counts vary than the model says (variance, relative); 1 where no more is detected.
-        raw_dispersion: the same, as it was estimated, detected or not.
-        dispersion_p_value: of the test for more variation.
+        information: minus the second derivative of `log_likelihood` on the unconstrained scale, [free, free]; of a
+            series that varies too much the expected one, of its means alone, by the dispersion.
+        rows: whitened rows of the expected information, the data's first and then one per prior; [rows, free].
+        log_growth: log of the growth factor C at `problem.growth_place`.
+        growth_slopes: its derivative on the unconstrained scale, [free].
+        expected: mean and standard deviation of each next count, after every round and then after every stretch of
+            missing ones; the latter 0 where it is not known.
+        dispersion: variance of the counts over that of the model, at least 1; 1 where no more is detected.
+        raw_dispersion: the same, as it was estimated, above 0, detected or not.
+        dispersion_p_value: of the test for more variation, in [0, 1].
         degrees_of_freedom: of the estimated dispersion.
         converged: whether the search settled.
         labels: of the rounds; kept apart from the problem, which is compiled once for all labels.
@@ -86,8 +89,6 @@ class Fit(eqx.Module):
     @property
     def standard_error(self) -> dict[str, Float[Array, "*groups"]]:
         """Of each estimate, by the observed information and to first order; infinite where there is no information."""
-        from perfjax.calibration._identifiability import deviations  # it stands on this module
-
         size = deviations(self)
         return {name: size[..., i] * slope(name, self.places[..., i]) for i, name in enumerate(self.free)}
 
@@ -112,6 +113,15 @@ class Fit(eqx.Module):
         return "\n".join([f"Fit of {self.series}, {settled}", *lines, f"  dispersion  {float(self.dispersion):.4g}"])
 
 
+def deviations(fitted: Fit) -> Float[Array, "*groups free"]:
+    """Standard errors on the unconstrained scale; infinite where there is no information."""
+    size, vectors = jnp.linalg.eigh(fitted.information)
+    rows = jnp.sqrt(jnp.maximum(size, 0))[..., None] * jnp.swapaxes(vectors, -2, -1)
+    nothing = jnp.zeros((*rows.shape[:-1], 0), rows.dtype)
+    eye = jnp.eye(rows.shape[-1], dtype=rows.dtype)
+    return jnp.sqrt(jnp.stack([contrast_bound(rows, nothing, jnp.broadcast_to(c, rows.shape[:-1])) for c in eye], -1))
+
+
 def fit(
     series: object,
     scenario: Scenario,
@@ -121,18 +131,29 @@ def fit(
 ) -> Fit:
     """Estimate parameters from observed counts: maximum likelihood, or the most probable values under a prior.
 
-    The likelihood of each count given the one before is the kernel that `population_law` propagates. It is climbed by
-    damped Fisher scoring, with the curvature that gradients met on the way add, from the best of several places; the
-    law of the leaks, which moves with the threshold alone, is tabulated once. Where counts vary more than that (a test
+    The most probable values are those of the greatest
+
+        sum_t log P(n_{t+1} | n_t, x_t; q, r, tau) + log prior(q, r, tau),
+
+    with n_t the counts, x_t the noise, P the kernel that `population_law` propagates (where leavers and joiners are
+    known, their probability), and densities by log odds of q and r and by log tau. It is climbed by damped Fisher
+    scoring, with the curvature that gradients met on the way add, from the best of several places; the law of the
+    leaks, which moves with the threshold alone, is tabulated once. Where counts vary more than the model says (a test
     at the 1 % level on their squared residuals), a quasi likelihood of the means takes over, which is wider by the
     dispersion estimated.
+
+    Very many users: given the shared noise their next count is narrower than the 37 nodes of that noise lie apart.
+    There the components are widened to the spacing and drawn together: that keeps mean and variance, not all of the
+    skewness.
+
+    In single precision a log likelihood is good to 0.02 and an estimate to a fifth of its standard error.
 
     Args:
         series: a `Series`, or just the counts; of several groups, which are fitted each on its own, with an axis in
             front.
-        scenario: what is known: mechanism, leakage rule, floor and cap, recruiters; and the noise, unless the series
-            has a column for it. Its population plays no role.
-        free: which of leave, recruit and threshold to fit; the others are taken as the scenario has them.
+        scenario: what is known: mechanism, leakage rule, floor and cap, recruiters; and the noise, one value or one per
+            round, unless the series has a column for it. Its population plays no role.
+        free: which of leave (q), recruit (r) and threshold (tau) to fit; the others are as the scenario has them.
         prior: by parameter, `Beta` (leave, recruit) or `LogNormal` (threshold).
 
     Returns:
@@ -141,12 +162,6 @@ def fit(
     Raises:
         ValueError: if the series or an argument is out of range, the row named; if the scenario is out of reach at the
             count level.
-
-    In single precision a log likelihood is good to 0.02 and an estimate to a fifth of its standard error.
-
-    Very many users: given the shared noise their next count is narrower than the 37 nodes of that noise lie apart.
-    There the components are widened to the spacing and drawn together: that keeps mean and variance, not all of the
-    skewness.
 
     Source: ours. The quasi likelihood is that of Wedderburn (1974).
 
@@ -161,25 +176,16 @@ def fit(
     check_count_level(as_single(scenario).mechanism)
     free = as_free(free, scenario)
     check_fits(series, scenario)
-    if series.noise is None and scenario.mechanism.noise.ndim:
-        noise = scenario.mechanism.noise
-        if noise.shape != (series.rounds + 1,):
-            raise ValueError(f"Argument `scenario` must have one noise, or one for each of {series.rounds + 1} rounds.")
     priors = as_priors(prior, free)
-    problem = _problem(_as_one_dtype(series, scenario, priors), free, plan_of(series, scenario))
+    parts = _check.in_precision((series, scenario, priors), scenario.population.dtype)
+    problem = _problem(*parts, free, plan_of(series, scenario))
     found = in_chunks(lambda some: _fitted(some, series.labels), problem)
     groups = series.population.shape[:-1]
     return jax.tree.map(lambda x: x.reshape(*groups, *x.shape[1:]), found)
 
 
-def _as_one_dtype(series, scenario, priors):
-    dtype = scenario.population.dtype
-    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, (series, scenario, priors))
-
-
-def _problem(parts, free, plan) -> Problem:
+def _problem(series, scenario, priors, free, plan) -> Problem:
     """The problems of all groups, one axis in front of every array."""
-    series, scenario, priors = parts
     if series.noise is None:
         noise = jnp.broadcast_to(scenario.mechanism.noise, series.population.shape)
         series = eqx.tree_at(lambda s: s.noise, series, noise, is_leaf=lambda x: x is None)
@@ -302,7 +308,7 @@ def _misfit(problem, now):
 
     def one(problem, found):
         told = found.terms
-        z = jnp.einsum("tij,tj->ti", problem.weights, told.observed - told.expected) * told.trusted
+        z = jnp.einsum("tij,tj->ti", problem.weights, told.observed - told.expected, precision="highest") * told.trusted
         count = jnp.sum(jnp.where(jnp.abs(problem.weights).sum(-1) > 0, told.trusted, 0))
         used = jnp.sum(jnp.linalg.eigvalsh(found.information) > (1.96 / KNOWN) ** 2).astype(count.dtype)
         degrees = jnp.maximum(count - used, 1)

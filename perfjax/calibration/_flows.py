@@ -47,42 +47,48 @@ def _moments(who, law):
     q, r, spared, given, weight = who.leave, who.recruit, who.recruiters == "spared", law.given, law.weight
     kept = given.kept if spared else jnp.ones_like(given.kept)
     means = jnp.stack([q * given.leaked, r * kept], axis=-1)
-    mean = jnp.einsum("tsi,ts->ti", means, weight)
+    mean = jnp.einsum("tsi,ts->ti", means, weight, precision="highest")
     centred = means - mean[:, None]
     of_leavers = q * (1 - q) * given.leaked + q * q * given.spread
     of_joiners = r * (1 - r) * kept + (r * r * given.spread if spared else 0)
     together = -q * r * given.spread if spared else jnp.zeros_like(kept)
     each = jnp.stack([of_leavers, together, together, of_joiners], -1)
-    within = jnp.einsum("tsi,ts->ti", each, weight).reshape(-1, 2, 2)
-    return mean, (within, jnp.einsum("tsi,tsj,ts->tij", centred, centred, weight))
+    within = jnp.einsum("tsi,ts->ti", each, weight, precision="highest").reshape(-1, 2, 2)
+    return mean, (within, jnp.einsum("tsi,tsj,ts->tij", centred, centred, weight, precision="highest"))
 
 
 def _log_flows(scenario, law, n, out, new):
     """log P(leavers, joiners): an integral over the leaked count, a mixture of normals, where the product peaks."""
-    who = scenario.participation
-    q, r, spared = who.leave, who.recruit, who.recruiters == "spared"
+    who, spared = scenario.participation, scenario.participation.recruiters == "spared"
     mean, variance = n[:, None] * law.given.leaked, n[:, None] * law.given.spread + 1 / 12
     if shared_dimensions(scenario.mechanism):
         mean, variance = without_gaps(mean, variance, law.weight)
-    prior = over_shared(mean, law.weight)
-    total = over_shared(variance + (mean - prior[:, None]) ** 2, law.weight)
-    tells_out = q**2 / ((out + 0.5) * (1 - q) + 1e-3)
-    tells_new = r**2 / ((new + 0.5) * (1 - r) + 1e-3) if spared else 0.0
-    precision = 1 / total + tells_out + tells_new
-    peak = (prior / total + tells_out * out / q + tells_new * (n - new / r)) / precision
-    node, log_weight = hermite(LEAKED_NODES, n.dtype)
     most = n - new if spared else n
-    peak, width = jax.lax.stop_gradient((jnp.clip(peak, out, most), 1 / jnp.sqrt(precision)))
-    leaked = peak[:, None] + width[:, None] * node
+    peak, width = jax.lax.stop_gradient(_peak(who, mean, variance, law.weight, n, out, new))
+    node, log_weight = hermite(LEAKED_NODES, n.dtype)
+    leaked = jnp.clip(peak, out, most)[:, None] + width[:, None] * node
     possible = (leaked >= out[:, None] - 0.5) & (leaked <= most[:, None] + 0.5)
     leaked = jnp.clip(leaked, out[:, None], most[:, None])
     off = (leaked[:, None] - mean[..., None]) ** 2 / variance[..., None]  # [terms, shared, nodes]
     log_each = -(off + jnp.log(2 * jnp.pi * variance[..., None])) / 2
     log_prior = jax.nn.logsumexp(log_each, axis=1, b=law.weight[..., None])
     rest = n[:, None] - leaked if spared else jnp.broadcast_to(n[:, None], leaked.shape)
-    each = log_prior + _log_binomial(out[:, None], leaked, q) + _log_binomial(new[:, None], rest, r)
+    each = log_prior + _log_binomial(out[:, None], leaked, who.leave) + _log_binomial(new[:, None], rest, who.recruit)
     each = jnp.where(possible, each, -jnp.inf) + log_weight + node**2 / 2 + jnp.log(width[:, None])
     return jax.nn.logsumexp(each, axis=-1)
+
+
+def _peak(who, mean, variance, weight, n, out, new):
+    """Where the product is greatest over the leaked count, and how wide, were it normal: precisions add, each
+    binomial's by the slope of its mean.
+    """
+    q, r = who.leave, who.recruit
+    prior = over_shared(mean, weight)
+    total = over_shared(variance + (mean - prior[:, None]) ** 2, weight)
+    of_out = q / ((out + 0.5) * (1 - q) + 1e-3)
+    of_new = r / ((new + 0.5) * (1 - r) + 1e-3) if who.recruiters == "spared" else 0.0
+    precision = 1 / total + q * of_out + r * of_new
+    return (prior / total + of_out * out + of_new * (r * n - new)) / precision, 1 / jnp.sqrt(precision)
 
 
 def _log_binomial(k, n, p):

@@ -30,7 +30,7 @@ def over_gap(scenario: Scenario, series: Series, gap: tuple[int, int, int], law:
     start = jnp.where(seen, n[first], 2 * SMALL)
     end = jnp.where(seen, n[first + length], 2 * SMALL)
     noise = noise_of(series)[first : first + length]
-    inflow = jnp.where(jnp.isnan(series.inflow), 0, series.inflow)[first : first + length]
+    inflow = series.inflow[first : first + length]
     if states:
         log_p, mean, variance = _chained(scenario, start, end, noise, states)
     else:

@@ -12,12 +12,12 @@ from perfjax._linear import product
 from perfjax.calibration._parameters import with_parameters
 from perfjax.calibration._priors import AbstractPrior
 from perfjax.calibration._series import Series
-from perfjax.calibration._shared import Place, Table
+from perfjax.calibration._shared import Place, SharedLaw, Table
 from perfjax.calibration._terms import Terms
 from perfjax.calibration._transitions import Plan, growth_at_place, terms
 from perfjax.scenario import Scenario
 
-__all__ = ["Constraint", "Evaluation", "Problem", "evaluate", "maximise"]
+__all__ = ["ITERATIONS", "Constraint", "Evaluation", "Maximum", "Problem", "evaluate", "maximise"]
 
 ITERATIONS = 100
 LONGEST = 2.0  # of a step, on the unconstrained scale
@@ -43,6 +43,10 @@ class Problem(eqx.Module):
     free: tuple[str, ...] = eqx.field(static=True)
     plan: Plan = eqx.field(static=True)
 
+    def law_at(self, scenario: Scenario) -> SharedLaw:
+        """The law of the leaks at a scenario's threshold."""
+        return self.law.at(jnp.log(scenario.leakage.threshold)) if "threshold" in self.free else self.law.only()
+
 
 class Evaluation(NamedTuple):
     """At a place: log likelihood plus log prior, its gradient, and the expected information by its whitened rows."""
@@ -56,6 +60,7 @@ class Evaluation(NamedTuple):
 
     @property
     def information(self) -> Float[Array, "free free"]:
+        """The expected information, of data and priors."""
         return product(self.rows.T, self.rows)
 
 
@@ -64,22 +69,14 @@ def evaluate(problem: Problem, places: Float[Array, " free"]) -> Evaluation:
 
     def at(moved):
         scenario = with_parameters(problem.scenario, problem.free, moved)
-        law = problem.law.at(jnp.log(scenario.leakage.threshold)) if "threshold" in problem.free else problem.law.only()
+        law = problem.law_at(scenario)
         found = terms(scenario, problem.series, problem.plan, law)
         quantities = jnp.append(moved, jnp.log(growth_at_place(scenario.participation, law)))
         return (found.log_probability, found.expected, quantities), (found, quantities)
 
     (log_slopes, slopes, quantity_slopes), (found, quantities) = jax.jacfwd(at, has_aux=True)(places)
-    over = problem.dispersion > 1
-    whitening = jnp.where(over, problem.weights, found.whitening)
-    rows = jnp.einsum("tij,tjk->tik", whitening, slopes)
-    misfit = jnp.einsum("tij,tj->ti", whitening, found.observed - found.expected)
-    rows = jnp.where(over, rows * found.trusted[..., None], rows) / jnp.sqrt(problem.dispersion)
-    misfit = misfit * found.trusted / jnp.sqrt(problem.dispersion)
-    value = jnp.where(over, -jnp.sum(misfit**2) / 2, jnp.sum(found.log_probability))
-    gradient = jnp.where(over, jnp.einsum("ti,tik->k", misfit, rows), jnp.sum(log_slopes, axis=0))
-    rows = rows.reshape(-1, places.size)
-    prior, prior_gradient, prior_rows = _prior_terms(problem, places)
+    value, gradient, rows = _by_counts(problem, found, log_slopes, slopes)
+    prior, prior_gradient, prior_rows = _by_priors(problem, places)
     return Evaluation(
         value + prior,
         gradient + prior_gradient,
@@ -90,11 +87,24 @@ def evaluate(problem: Problem, places: Float[Array, " free"]) -> Evaluation:
     )
 
 
+def _by_counts(problem, found, log_slopes, slopes):
+    """The log likelihood, or the quasi likelihood in its place, its gradient, and whitened rows."""
+    over = problem.dispersion > 1
+    whitening = jnp.where(over, problem.weights, found.whitening)
+    rows = jnp.einsum("tij,tjk->tik", whitening, slopes, precision="highest")
+    misfit = jnp.einsum("tij,tj->ti", whitening, found.observed - found.expected, precision="highest")
+    rows = jnp.where(over, rows * found.trusted[..., None], rows) / jnp.sqrt(problem.dispersion)
+    misfit = misfit * found.trusted / jnp.sqrt(problem.dispersion)
+    value = jnp.where(over, -jnp.sum(misfit**2) / 2, jnp.sum(found.log_probability))
+    gradient = jnp.where(over, jnp.einsum("ti,tik->k", misfit, rows, precision="highest"), jnp.sum(log_slopes, axis=0))
+    return value, gradient, rows.reshape(-1, rows.shape[-1])
+
+
 def _log_prior(problem, places):
     return sum((one.log_density(places[i]) for i, one in enumerate(problem.prior)), jnp.zeros_like(places[0]))
 
 
-def _prior_terms(problem, places):
+def _by_priors(problem, places):
     """Log prior, its gradient, and a whitened row for each free parameter."""
     gradient = jax.grad(lambda p: _log_prior(problem, p))
     curvature = jnp.diagonal(jax.jacfwd(gradient)(places))
@@ -102,7 +112,7 @@ def _prior_terms(problem, places):
     return _log_prior(problem, places), gradient(places), rows
 
 
-def scoring() -> optax.GradientTransformationExtraArgs:
+def _scoring() -> optax.GradientTransformationExtraArgs:
     """Steps by the inverse of an information matrix (Fisher scoring), damped as by Levenberg and Marquardt."""
 
     def update(gradient, state, params=None, *, information, damping):
@@ -122,6 +132,11 @@ class Constraint(NamedTuple):
     contrast: Float[Array, " quantities"]
     level: Float[Array, ""]
     width: Float[Array, ""]
+
+    def observation(self, found: Evaluation) -> tuple[Float[Array, ""], Float[Array, " free"]]:
+        """The penalty as one more observation, exact to its width: its misfit and its row."""
+        misfit = (self.level - product(self.contrast, found.quantities)) / self.width
+        return misfit, product(self.contrast, found.quantity_slopes) / self.width
 
 
 class Maximum(NamedTuple):
@@ -152,35 +167,9 @@ def maximise(
     problem: Problem, start: Float[Array, " free"], constraint: Constraint, iterations: Int[Array, ""]
 ) -> Maximum:
     """Climb from a start, along the places that meet the constraint; without iterations, evaluate there."""
-    optimizer = scoring()
-    tolerance = 1e-5 if start.dtype == jnp.float64 else 1e-3
-
-    def penalty(found):
-        """The constraint as one more observation, exact to its width: its misfit and its row."""
-        misfit = (constraint.level - product(constraint.contrast, found.quantities)) / constraint.width
-        return misfit, product(constraint.contrast, found.quantity_slopes) / constraint.width
 
     def step(state):
-        there = evaluate(problem, state.place)
-        value = there.value - penalty(there)[0] ** 2 / 2
-        better = (value >= state.value) | (state.count == 0)
-        beyond = jnp.where(better & (state.count > 0), _beyond(state, there), state.beyond)
-        found = jax.tree.map(lambda x, y: jnp.where(better, x, y), there, state.found)
-        best, value = jnp.where(better, state.place, state.best), jnp.where(better, value, state.value)
-        damping = jnp.where(state.count == 0, state.damping, state.damping * jnp.where(better, 0.1, 8))
-        damping = jnp.maximum(damping, jnp.where(better, 1e-10, 1e-4))
-        misfit, row = penalty(found)
-        gradient = found.gradient + misfit * row
-        stuck = ((best <= problem.low) & (gradient < 0)) | ((best >= problem.high) & (gradient > 0))
-        gradient = jnp.where(stuck, 0, gradient)
-        curvature = _positive(found.information, beyond) + jnp.outer(row, row)
-        curvature = jnp.where(~stuck[:, None] & ~stuck, curvature, jnp.diag(jnp.ones_like(gradient)))
-        move, _ = optimizer.update(gradient, optax.EmptyState(), best, information=curvature, damping=damping)
-        # By the step without damping: a damped one is short also far from the top.
-        whole, _ = optimizer.update(gradient, optax.EmptyState(), best, information=curvature, damping=0.0)
-        settled = (product(gradient, whole) < tolerance) | (damping > 1e8)
-        place = jnp.clip(optax.apply_updates(best, move), problem.low, problem.high)
-        return _State(place, best, found, value, beyond, damping, settled, state.count + 1)
+        return _moved(problem, constraint, _judged(problem, constraint, state))
 
     def searching(state):
         return (state.count == 0) | (~state.settled & (state.count <= iterations))
@@ -194,6 +183,41 @@ def maximise(
     )
     end = jax.lax.while_loop(searching, step, first)
     return Maximum(end.best, end.found, end.settled)
+
+
+def _judged(problem, constraint, state) -> _State:
+    """Look at the place, and keep it if it is the best so far; go on more boldly if so, else more carefully."""
+    first, there = state.count == 0, evaluate(problem, state.place)
+    value = there.value - constraint.observation(there)[0] ** 2 / 2
+    better = (value >= state.value) | first
+    damping = jnp.where(first, state.damping, state.damping * jnp.where(better, 0.1, 8))
+    return state._replace(
+        best=jnp.where(better, state.place, state.best),
+        found=jax.tree.map(lambda x, y: jnp.where(better, x, y), there, state.found),
+        value=jnp.where(better, value, state.value),
+        beyond=jnp.where(better & ~first, _beyond(state, there), state.beyond),
+        damping=jnp.maximum(damping, jnp.where(better, 1e-10, 1e-4)),
+    )
+
+
+def _moved(problem, constraint, state) -> _State:
+    """A step from the best place to the next one to look at; settled if a whole one would gain nothing."""
+    best, found, damping = state.best, state.found, state.damping
+    misfit, row = constraint.observation(found)
+    gradient = found.gradient + misfit * row
+    stuck = ((best <= problem.low) & (gradient < 0)) | ((best >= problem.high) & (gradient > 0))
+    gradient = jnp.where(stuck, 0, gradient)
+    curvature = _positive(found.information, state.beyond) + jnp.outer(row, row)
+    curvature = jnp.where(~stuck[:, None] & ~stuck, curvature, jnp.diag(jnp.ones_like(gradient)))
+
+    def by(damping):
+        return _scoring().update(gradient, optax.EmptyState(), best, information=curvature, damping=damping)[0]
+
+    # By the step without damping: a damped one is short also far from the top.
+    tolerance = 1e-5 if best.dtype == jnp.float64 else 1e-3
+    settled = (product(gradient, by(0.0)) < tolerance) | (damping > 1e8)
+    place = jnp.clip(optax.apply_updates(best, by(damping)), problem.low, problem.high)
+    return state._replace(place=place, settled=settled, count=state.count + 1)
 
 
 def _beyond(state, there):

@@ -8,8 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from perfjax import _check
 from perfjax.calibration._design import best_noise_gradient
-from perfjax.calibration._fit import Fit, fit
-from perfjax.calibration._identifiability import deviations
+from perfjax.calibration._fit import Fit, deviations, fit
 from perfjax.calibration._parameters import natural
 from perfjax.calibration._profile import as_one_fit, cutoff
 from perfjax.calibration._series import Series
@@ -30,10 +29,10 @@ class BestNoise(eqx.Module):
             leaves the best noise open.
         delta_reason: why `sensitivities` are undefined, or None.
         draws: the best noise of each draw of the parameters; no privacy as the mechanism writes it.
-        regrets: relative regret of the estimate's noise if the draw is the truth.
+        regrets: relative regret of the estimate's noise if the draw is the truth, at least 0.
         pays: whether privacy pays in each draw.
-        by: "bootstrap" or "normal".
-        level: of the intervals.
+        by: how the parameters were drawn, "bootstrap" or "normal".
+        level: of the intervals, in (0, 1).
     """
 
     optimum: Optimum
@@ -87,6 +86,9 @@ def best_noise(
 ) -> BestNoise:
     """The best noise from the last count on, with an interval, the regret of trusting it, and P(privacy pays).
 
+    To first order the log of the best noise x* varies by g^T I^-1 g, with g its gradient by `sensitivities` and I the
+    information of the fit. The regret of a draw theta is E(x*, theta) / min_x E(x, theta) - 1, E the objective.
+
     Draws of the parameters: series simulated by the count simulator from the estimate, with the same noise and missing
     rounds, each fitted anew (parametric bootstrap), their deviations widened by the root of the dispersion. With a
     prior, known leavers or an inflow, which the simulator does not give: from the normal of the observed information.
@@ -99,12 +101,20 @@ def best_noise(
         level: of the intervals, in (0, 1).
 
     Returns:
-        `BestNoise`.
+        `BestNoise`. The interval of the draws reaches to no privacy where that is best in some of them; to first order
+        it is NaN where `sensitivities` are undefined.
 
     Raises:
         ValueError: if an argument is out of range.
 
     Source: ours.
+
+    Example:
+        >>> import jax, perfjax as pj
+        >>> counts, prior = [400, 410, 421, 429, 440], {"leave": pj.calibration.survey_prior()}
+        >>> fitted = pj.calibration.fit(counts, pj.preset("randomized-response"), free="leave", prior=prior)
+        >>> best_noise(fitted, key=jax.random.key(0), replicates=20).by
+        'normal'
     """
     as_one_fit(fitted)
     key, replicates = as_key(key), _check.as_count(replicates, "replicates", low=2)

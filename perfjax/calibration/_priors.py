@@ -32,13 +32,23 @@ class AbstractPrior(eqx.Module):
 
 
 class Beta(AbstractPrior):
-    """Beta(a, b) of a probability: as much as a of a + b people having done it.
+    """Beta(a, b) of a probability q: as much as a of a + b people having done it.
 
-    The density is taken on log odds, where its mode is the mean a / (a + b), whatever a and b.
+    On log odds its density is q^a (1 - q)^b up to a constant, with the mode at the mean a / (a + b), whatever a and b.
 
     Attributes:
-        a: above 0.
-        b: above 0.
+        a: above 0, finite.
+        b: above 0, finite.
+
+    Raises:
+        ValueError: if one of them is not, or no number.
+
+    Source: ours.
+
+    Example:
+        >>> prior = Beta(2, 16)
+        >>> print(prior.log_density(0.0) < prior.log_density(-2.0))
+        True
     """
 
     a: Float[Array, "..."]
@@ -46,7 +56,7 @@ class Beta(AbstractPrior):
     kind = "probability"
 
     def __init__(self, a: Numbers, b: Numbers):
-        self.a, self.b = (_check.in_range(x, n, 0, open_low=True) for n, x in _scalars(a=a, b=b))
+        self.a, self.b = (_check.in_range(x, n, 0, open_low=True, open_high=True) for n, x in _scalars(a=a, b=b))
 
     @property
     def is_flat(self) -> bool:
@@ -59,11 +69,20 @@ class Beta(AbstractPrior):
 
 
 class LogNormal(AbstractPrior):
-    """A positive number whose logarithm is normal.
+    """A positive number whose logarithm is N(log median, spread^2).
 
     Attributes:
-        median: above 0.
-        spread: standard deviation of the logarithm, above 0.
+        median: in the unit of the number, above 0, finite.
+        spread: standard deviation of the logarithm, above 0, finite.
+
+    Raises:
+        ValueError: if one of them is not, or no number.
+
+    Source: ours.
+
+    Example:
+        >>> print(LogNormal(0.02, 1.0).log_density(jnp.log(0.02)))
+        -0.0
     """
 
     median: Float[Array, "..."]
@@ -118,7 +137,9 @@ def parse_prior(text: str) -> tuple[str, AbstractPrior]:
         Its name, and the prior.
 
     Raises:
-        ValueError: if the text reads otherwise.
+        ValueError: if the text reads otherwise, or a number is out of range.
+
+    Source: ours.
 
     Example:
         >>> name, prior = parse_prior("leave=beta(2,16)")

@@ -29,11 +29,11 @@ class Profile(eqx.Module):
 
     Attributes:
         name: "leave", "recruit", "threshold" or "growth".
-        values: of the quantity, increasing.
-        drops: twice the drop of the log likelihood from its maximum at each, by the dispersion.
+        values: v of the quantity, increasing.
+        drops: D(v), twice the drop of the log likelihood from its maximum, by the dispersion; at least 0.
         estimate: the most probable value.
         low: lower end of the interval; the end of the range where the counts (and prior) do not exclude it.
-        high: upper end.
+        high: upper end, likewise.
         closed: whether each end is excluded by the counts (and prior).
         level: of confidence.
         cutoff: the drop at which the interval ends.
@@ -73,17 +73,31 @@ def cutoff(fitted: Fit, level: float) -> Float[np.ndarray, "*groups"]:
 def profiles(fitted: Fit, *, level: float = 0.95) -> dict[str, Profile]:
     """Profile likelihoods of every free parameter, and of the growth factor at the middle of the series.
 
+    For every value v of a quantity, the drop is
+
+        D(v) = 2 (max log L - max over all parameters with the quantity at v of log L),
+
+    and the interval holds the v with D(v) below the quantile at `level` of F(1, degrees of freedom left).
+
     Args:
         fitted: the fit of one series.
         level: of confidence, in (0, 1).
 
     Returns:
-        `Profile` by name. The growth factor C is that at the geometric mean count and the median noise.
+        `Profile` by name. The growth factor C is that at the geometric mean count and the median noise. An end that the
+        counts (and prior) do not exclude is that of the range.
 
     Raises:
         ValueError: for the fit of several groups, or a level out of range.
 
     Source: ours; that a profile which does not close shows what is not identified: Raue et al. (2009).
+
+    Example:
+        >>> import perfjax as pj
+        >>> counts = [400, 410, 421, 429, 440]
+        >>> found = profiles(pj.calibration.fit(counts, pj.preset("randomized-response"), free="leave"))
+        >>> found["leave"].low < found["leave"].estimate < found["leave"].high
+        True
     """
     as_one_fit(fitted)
     if not 0 < level < 1:

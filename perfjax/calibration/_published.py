@@ -4,10 +4,10 @@ import importlib.resources
 
 import numpy as np
 
+from perfjax._csv import read_table
 from perfjax.calibration._columns import load_series
 from perfjax.calibration._priors import Beta
 from perfjax.calibration._series import Series
-from perfjax.reconstruction.records import read_texts
 
 __all__ = ["published_series", "survey_prior"]
 
@@ -45,9 +45,14 @@ def survey_prior() -> Beta:
         Beta(2, 16), to rounding. How many people it counts for is ours: a survey about other services is weak evidence.
 
     Source: RAND RR1187 (2016), Consumer Attitudes Toward Data Breach Notifications.
+
+    Example:
+        >>> prior = survey_prior()
+        >>> print(prior.a, prior.b)
+        2.0 16.0
     """
     with _file("breach_response.csv") as path:
-        share = dict(read_texts(path, ("quantity", "value")))["stopped_dealing_after_notice"]
+        share = dict(read_table(path).rows)["stopped_dealing_after_notice"]
     left = float(np.round(float(share) * PEOPLE))
     return Beta(left, PEOPLE - left)
 

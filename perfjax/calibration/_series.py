@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -19,17 +20,25 @@ COLUMNS = ("population", "noise", "leavers", "joiners", "inflow")
 class Series(eqx.Module):
     """Observed participation, one row per round 0..T; several groups have an axis in front.
 
+    None and NaN are missing values. With leavers or joiners given, missing ones follow from
+
+        n_{t+1} = n_t - leavers_t + joiners_t + inflow_t.
+
     Attributes:
-        population: n_t, users counted at round t, whole, at least 1; NaN where missing.
-        noise: x_t of the release that these users made; None: the scenario's own.
-        leavers: users who left because of release t, between rounds t and t + 1; NaN where not known.
-        joiners: users who were recruited in the same time; NaN where not known.
-        inflow: users who joined then for reasons of their own.
-        labels: names of the rounds.
+        population: n_t, users counted at round t, whole, at least 1; NaN where not known.
+        noise: x_t of the release that these users made, in the mechanism's unit; None: the scenario's own. That of the
+            last round, which no count follows, may be missing.
+        leavers: users who left because of release t, between rounds t and t + 1, whole, in [0, n_t]; NaN where not
+            known; None if neither these nor joiners were given.
+        joiners: users who were recruited in the same time, whole, at least 0; as `leavers` where not known.
+        inflow: users who joined then for reasons of their own, whole, at least 0; 0 where not given.
+        labels: names of the rounds; their numbers, from 0, if not given.
 
     Raises:
         ValueError: for fewer than three rounds, or fewer than two counts; and for a row that is negative, fractional,
             zero (a collapse), or in contradiction to its leavers and joiners, by its number, counted from 1.
+
+    Source: ours.
 
     Example:
         >>> Series([1000, 1020, None, 1090]).rounds
@@ -54,7 +63,8 @@ class Series(eqx.Module):
         labels: Sequence[str] | None = None,
     ):
         given = dict(zip(COLUMNS, (population, noise, leavers, joiners, inflow), strict=True))
-        found = {name: _column(name, value) for name, value in given.items() if value is not None}
+        floats = {name: _floats(name, value) for name, value in given.items() if value is not None}
+        dtype, found = floats["population"].dtype, {name: np.asarray(x, float) for name, x in floats.items()}
         n = found["population"]
         if n.ndim == 0 or n.shape[-1] < 3:
             raise _check.fail("population", "have at least 3 rounds", f"of shape {n.shape}")
@@ -62,15 +72,16 @@ class Series(eqx.Module):
         for name, column in found.items():
             if column.shape not in (n.shape, n.shape[-1:]):
                 raise _check.fail(name, f"have one value per round, {n.shape[-1]}", f"of shape {column.shape}")
+        inflow = found.get("inflow", np.zeros_like(n))
+        found["inflow"] = np.where(np.isnan(inflow), 0, inflow)
         self._check_rows(found)
         found = _completed({name: np.broadcast_to(x, n.shape) for name, x in found.items()})
         self._check_balance(found)
-        dtype = population.dtype if _is_float(population) else jnp.result_type(float)
         typed = {name: jnp.asarray(x, dtype) for name, x in found.items()}
         self.population = typed["population"]
         self.noise = typed.get("noise")
         self.leavers, self.joiners = typed.get("leavers"), typed.get("joiners")
-        self.inflow = typed["inflow"] if "inflow" in typed else jnp.zeros_like(self.population)
+        self.inflow = typed["inflow"]
 
     @property
     def rounds(self) -> int:
@@ -92,19 +103,19 @@ class Series(eqx.Module):
                 continue
             self._raise_if(column < 0, name, "not be negative", column)
             self._raise_if(np.isinf(column), name, "be finite", column)
-            self._raise_if(np.isinf(column), name, "be finite", column)
             self._raise_if(np.abs(column - np.round(column)) > 0, name, "be a whole number", column)
         self._raise_if(n == 0, "population", "be at least 1: after a collapse there is nothing to fit", n)
 
     def _check_balance(self, found):
-        n, out, new = found["population"], found.get("leavers"), found.get("joiners")
-        if out is None:
+        if "leavers" not in found:
             return
+        n, out, new, added = (found[name] for name in ("population", "leavers", "joiners", "inflow"))
         self._raise_if(out > n, "leavers", "be at most the users counted", out)
-        added = found.get("inflow", np.zeros_like(n))
+        for name, column in (("leavers", out), ("joiners", new)):
+            self._raise_if(column < 0, name, "not be negative by the counts before and after,", column)
         balance = n[..., :-1] - out[..., :-1] + new[..., :-1] + added[..., :-1]
         off = np.abs(balance - n[..., 1:]) > 0.5
-        what = "be the count before, less leavers, plus joiners and inflow"
+        what = "be the count before, less leavers, plus joiners and inflow,"
         self._raise_if(np.concatenate([np.zeros_like(off[..., :1]), off], axis=-1), "population", what, n)
 
     def _raise_if(self, bad, name, requirement, column):
@@ -133,40 +144,51 @@ def labelled(series: Series, labels: Sequence[str] | None) -> Series:
 
 
 def check_fits(series: Series, scenario: Scenario) -> None:
-    """Raise a `ValueError` for what the model can't do: exceed the cap, or more than double in a round."""
-    n, cap = np.asarray(series.population), float(scenario.participation.cap)
+    """Raise a `ValueError` for what the model can't do (pass floor or cap, recruit more than once per user), and for
+    noise that is missing or out of range.
+    """
+    who, n = scenario.participation, np.asarray(series.population)
+    floor, cap = float(who.floor), float(who.cap)
     series._raise_if(n > cap, "population", f"be at most `cap` ({cap:g}): give a scenario with a greater one", n)
-    if series.noise is not None:
-        x = np.asarray(series.noise)
-        if np.any(np.isnan(x[..., :-1])):
-            series._raise_if(np.isnan(x), "noise", "be known", x)
-        scenario.mechanism.check_noise(series.noise)
-    extra = np.asarray(series.inflow)
-    _check_growth(series, n, np.where(np.isnan(extra), 0, extra))
+    series._raise_if(n < floor, "population", f"be at least `floor` ({floor:g}): give a scenario with a lower one", n)
+    if series.noise is None:
+        _check_own_noise(scenario, series.rounds + 1)
+    else:
+        x = np.asarray(series.noise)[..., :-1]
+        series._raise_if(np.isnan(x), "noise", "be known", x)
+        scenario.mechanism.check_noise(x)
+    if series.joiners is not None:
+        new = np.asarray(series.joiners)
+        recruiters = n - np.asarray(series.leavers) if who.recruiters == "spared" else n
+        series._raise_if(new > recruiters, "joiners", "be at most the users who can recruit", new)
+    _check_growth(series, n)
 
 
-def _check_growth(series, n, extra):
+def _check_own_noise(scenario, rounds):
+    if scenario.policy is not None:
+        raise _check.fail("scenario", "have no policy where the series has no noise", "one with a policy")
+    shape = scenario.mechanism.noise.shape
+    if shape not in ((), (rounds,)):
+        raise _check.fail("scenario", f"have one noise, or one for each of {rounds} rounds", f"one with {shape[0]}")
+
+
+def _check_growth(series, n):
     """Every user recruits one at most."""
-    most = n[..., 0]
+    most, inflow = n[..., 0], np.asarray(series.inflow)
     for t in range(1, n.shape[-1]):
-        most = 2 * most + extra[..., t - 1]
+        most = 2 * most + inflow[..., t - 1]
         bad = np.zeros(n.shape, bool)
         bad[..., t] = n[..., t] > most
         series._raise_if(bad, "population", "be at most twice the count before, plus inflow,", n)
         most = np.where(np.isnan(n[..., t]), most, n[..., t])
 
 
-def _is_float(value):
-    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
-
-
-def _column(name, value) -> np.ndarray:
-    """As a NumPy array, in which None is missing."""
-    if isinstance(value, list | tuple):
-        value = [np.nan if x is None else x for x in value]
+def _floats(name, value) -> Float[Array, "..."]:
+    """As an array, in which None is NaN."""
+    value = jax.tree.map(lambda x: np.nan if x is None else x, value, is_leaf=lambda x: x is None)
     if not _check.is_known(value):
         raise _check.fail(name, "be known: counts can't be traced", "traced")
-    return np.asarray(_check.as_float(value, name), float)
+    return _check.as_float(value, name)
 
 
 def _labels(labels, rows) -> tuple[str, ...]:
@@ -182,9 +204,8 @@ def _completed(found):
     """Of count, leavers, joiners and next count, three give the fourth."""
     if "leavers" not in found and "joiners" not in found:
         return found
-    n = found["population"].copy()
+    n, added = found["population"].copy(), found["inflow"]
     out, new = (found.get(name, np.full_like(n, np.nan)).copy() for name in ("leavers", "joiners"))
-    added = found.get("inflow", np.zeros_like(n))
     for t in range(n.shape[-1] - 1):
         known = n[..., t] - out[..., t] + new[..., t] + added[..., t]
         n[..., t + 1] = np.where(np.isnan(n[..., t + 1]), known, n[..., t + 1])

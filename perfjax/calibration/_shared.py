@@ -7,13 +7,13 @@ once for a series, it makes every step of every search cheap.
 import functools
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
+from perfjax import _check
 from perfjax._linear import product
 from perfjax.calibration._parameters import with_parameters
 from perfjax.calibration._series import Series
@@ -37,7 +37,8 @@ __all__ = [
     "tabulated",
 ]
 
-REACH, FEW_NODES, MANY_NODES = 4.5, 19, 37  # of the shared noise's normal score, to both sides
+REACH = 4.5  # of the nodes of the shared noise, to both sides, in its normal score
+FEW_NODES, MANY_NODES = 19, 37  # for few users and for many
 THRESHOLDS = 54  # of a table, 10 units of log threshold wide: good to 1e-4 of a probability
 NEIGHBOURS = 6  # that an interpolation takes
 
@@ -159,18 +160,15 @@ def tabulated(
     step = (ends[1] - ends[0]) / (THRESHOLDS - NEIGHBOURS + 1)
     first = ends[0] - 2 * step
     # In single precision, six times as fast: good to 1e-6 of a probability, which interpolation is not.
-    scenario, series, place = _cast((scenario, series, place), jnp.float32)
+    scenario, series, place = _check.in_precision((scenario, series, place), jnp.float32)
 
     def law(log_threshold):
         varied = with_parameters(scenario, ("threshold",), log_threshold[None])
         return law_of_steps(varied, series, place, small=small, nodes=nodes)
 
     log_thresholds = first + step * jnp.arange(THRESHOLDS, dtype=first.dtype)
-    return Table(first, step, _cast(jax.lax.map(law, log_thresholds.astype(jnp.float32)), first.dtype))
-
-
-def _cast(tree, dtype):
-    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
+    laws = jax.lax.map(law, log_thresholds.astype(jnp.float32))
+    return Table(first, step, _check.in_precision(laws, first.dtype))
 
 
 def starts_of(series: Series) -> Float[Array, " steps"]:

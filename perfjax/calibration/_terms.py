@@ -13,11 +13,19 @@ __all__ = ["Terms", "chosen", "masked", "of_counts"]
 
 
 class Terms(NamedTuple):
-    """What each transition says: its log probability, and two statistics with mean `expected` and the inverse root of
-    their covariance, `whitening`. They are the next count's mean and variance, or leavers and joiners.
+    """What each transition says, by its log probability and by two statistics.
 
-    `trusted` marks the statistics that a count that varies more than the model says still informs on: means.
-    `residual` is the next count less its `mean`, in units of its `std`; NaN where there is none.
+    Of a count, the statistics are itself and its squared distance from its mean; of leavers and joiners, themselves.
+
+    Attributes:
+        log_probability: of what was observed.
+        expected: means of the statistics.
+        observed: the statistics.
+        whitening: inverse root of their covariance.
+        trusted: 1 for means, which are believed even where counts vary more than the model says, else 0.
+        residual: of the next count, less `mean` and by `std`; NaN where there is none.
+        mean: of the next count.
+        std: its standard deviation.
     """
 
     log_probability: Float[Array, " terms"]

@@ -55,7 +55,7 @@ def plan_of(series: Series, scenario: Scenario) -> Plan:
         known = np.flatnonzero(~np.isnan(group))
         for a, b in itertools.pairwise(known):
             if b > a + 1:
-                reached = group[a] * 2 ** (b - a)
+                reached = group[a] * 2.0 ** (b - a)
                 gaps[int(a), int(b - a)] = max(gaps.get((int(a), int(b - a)), 0), reached)
     extra = np.any(np.asarray(series.inflow) > 0)
     cap = float(scenario.participation.cap)
@@ -79,7 +79,7 @@ def _one_release(scenario, series, plan, law) -> Terms:
     who, n, end = scenario.participation, starts_of(series), series.population[1:]
     seen = ~jnp.isnan(series.population[:-1]) & ~jnp.isnan(end)
     end = jnp.where(seen, end, n)
-    inflow = jnp.where(jnp.isnan(series.inflow[:-1]), 0, series.inflow[:-1])
+    inflow = series.inflow[:-1]
     mean, variance = mixture_moments(who, law, n)
     log_p = log_mixture(scenario, law, n, end, inflow)
     if plan.small:

@@ -51,11 +51,11 @@ def counts(
     report = {"mechanism": mechanism.value, "tolerance": tolerance, "delta": delta, "dtype": dtype.value}
     report |= {"parameters": _parameters(made), "sizes": [_row(pj, made, tolerance, n, delta) for n in shown]}
     if csv_file is not None:
-        rows, header, true = _read(csv_file, column)
+        table, true = _read(csv_file, column)
         private = np.asarray(pj.count_privacy.release(made, true, key=_key(seed)))
         with pj.files.replacing(release) as temporary:
-            _write(temporary, header, rows, column, private)
-        report |= {"groups": len(rows), "release": str(release)}
+            _write(temporary, table, column, private)
+        report |= {"groups": len(table.rows), "release": str(release)}
     report["guarantee"] = _guarantee(report)
     if seed is not None:
         report["guarantee"].append("The noise comes from a known seed: whoever knows it can undo it.")
@@ -91,43 +91,31 @@ def _check_files(csv_file, column, release, seed, *, force: bool) -> None:
     check_output(release, force=force)
 
 
-def _read(path: Path, column: str) -> tuple[list[list[str]], list[str], np.ndarray]:
-    """All rows, the header, and the counts."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header, *rows = [row for row in csv.reader(file, strict=True) if row] or [[]]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: not a CSV file: {error}") from error
-    if not header:
-        raise ValueError(f"{path}: the file is empty.")
-    if header.count(column) != 1:
-        problem = "is not among" if column not in header else "is there more than once in"
-        raise ValueError(f"{path}: column `{column}` {problem} {', '.join(header)}.")
-    if not rows:
-        raise ValueError(f"{path}: there are no rows below the header.")
-    place = header.index(column)
-    return rows, header, np.asarray([_count(path, number, row, header, place) for number, row in enumerate(rows, 1)])
+def _read(path: Path, column: str):
+    """The table, and its counts."""
+    from perfjax._csv import read_table
+
+    table = read_table(path)
+    for number, row in enumerate(table.rows, 1):
+        if len(row) != len(table.names):
+            raise ValueError(f"{path}: row {number}: {len(row)} values, but {len(table.names)} columns.")
+    wanted = "a whole number of at least 0 and below 2^53"
+    return table, np.asarray(table.values(column, wanted, _count))
 
 
-def _count(path: Path, number: int, row: list[str], header: list[str], place: int) -> float:
-    if len(row) != len(header):
-        raise ValueError(f"{path}, row {number}: {len(row)} values, but {len(header)} columns.")
-    try:
-        value = float(row[place])
-    except ValueError:
-        value = math.nan
+def _count(text: str) -> float:
+    value = float(text)
     if not (value >= 0 and value == math.floor(value) and value < 2**53):
-        wanted = "a whole number of at least 0 and below 2^53"
-        raise ValueError(f'{path}, row {number}: `{header[place]}` must be {wanted}, but is "{row[place]}".')
+        raise ValueError
     return value
 
 
-def _write(path: Path, header, rows, column: str, private: np.ndarray) -> None:
-    place = header.index(column)
+def _write(path: Path, table, column: str, private: np.ndarray) -> None:
+    place = table.place(column)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        for row, count in zip(rows, private, strict=True):
+        writer.writerow(table.names)
+        for row, count in zip(table.rows, private, strict=True):
             writer.writerow([*row[:place], f"{count:.0f}", *row[place + 1 :]])
 
 

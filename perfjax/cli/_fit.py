@@ -60,7 +60,9 @@ def fit(
     series = calibration.load_series(
         data, column=column, time=time, noise=noise_column, leavers=leavers, joiners=joiners, inflow=inflow
     )
-    start, notes = _start(pj, chosen_scenario(pj, scenario, preset or _default(scenario)), series)
+    if scenario is None and preset is None:
+        preset = "breach-survey"
+    start, notes = _start(pj, chosen_scenario(pj, scenario, preset), series)
     fitted = calibration.fit(series, start, free=_free(start, free), prior=_priors(calibration, prior))
     found = calibration.identifiability(fitted)
     meaning = _meaning(calibration, fitted, replicates, seed)
@@ -76,10 +78,6 @@ def fit(
     save_outputs(pj, outputs, quiet=as_json)
     if out is not None and not as_json:
         print(f"Next: perfjax tune {out}")
-
-
-def _default(scenario):
-    return None if scenario is not None else "breach-survey"
 
 
 def _free(scenario, names):
@@ -165,15 +163,15 @@ def _print(report: dict[str, Any], fitted) -> None:
         high = "unbounded" if one["high"] is None else f"{one['high']:.4g}"
         estimate = f"{one['estimate']:.4g}" if sure else "-"
         table.add_row(name, estimate, f"{one['low']:.4g}", high, "yes" if sure else "no, a range only")
-    if "best_noise" in report:
-        best = report["best_noise"]
+    best = report.get("best_noise")
+    if best is not None:
         table.add_row(
             f"best {best['name']}", f"{best['estimate']:.4g}", f"{best['low']:.4g}", f"{best['high']:.4g}", ""
         )
     console.print(table)
     for text in (report["verdict"], *report["notes"]):
         print(text)
-    if "best_noise" in report:
+    if best is not None:
         print(
             f"Tuning with the estimate costs {best['regret']:.2%} more error than with the truth, on average;"
             f" privacy pays with probability {best['probability_privacy_pays']:.2f}."
