@@ -19,8 +19,9 @@ from perfjax.leakage import check_count_level
 from perfjax.reconstruction import contrast_bound
 from perfjax.scenario import Scenario, as_single
 
-__all__ = ["KNOWN", "Fit", "deviations", "fit"]
+__all__ = ["KNOWN", "Fit", "deviations", "fit", "refit"]
 
+SHORT, CLIMBING = 15, 4  # steps from every start, and how many of them go on
 DETECTED = 0.01  # of the overdispersion test: the chance of a false alarm
 KNOWN = 1.83  # of log odds: a quarter of the width of what a flat prior leaves open, 95 % of it
 
@@ -215,22 +216,35 @@ def _growth_place(series):
     return jnp.exp(jnp.nanmean(jnp.log(series.population), axis=-1)), jnp.nanmedian(series.noise[..., :-1], axis=-1)
 
 
-def _fitted(problem: Problem, labels: tuple[str, ...]) -> Fit:
+def refit(fitted: Fit, place: Float[Array, " free"]) -> Fit:
+    """One series anew, from one more start."""
+    problem = fitted.problem
+    plain = jnp.ones_like(problem.dispersion), jnp.zeros_like(problem.weights)
+    problem = eqx.tree_at(lambda p: (p.dispersion, p.weights), problem, plain)
+    found = _fitted(jax.tree.map(lambda x: x[None], problem), fitted.labels, place[None, None])
+    return jax.tree.map(lambda x: x[0], found)
+
+
+def _fitted(problem: Problem, labels: tuple[str, ...], more: Float[Array, "groups lanes free"] | None = None) -> Fit:
     """All groups, stage by stage: every stage goes through the one compiled program of `climb`."""
     problem, starts = prepared(problem)
-    # Of 500 simulated series, climbed from every start, all had one maximum: so only the best start is climbed from.
-    best = _lane(starts, _most_probable(climb(problem, starts, iterations=0)))
-    now = _lane(climb(problem, best[:, None]), jnp.zeros(best.shape[0], int))
+    starts = starts if more is None else jnp.concatenate([more, starts], axis=1)
+    now = _highest(problem, starts)
     raw, degrees, p_value = _dispersions(now.found)
     over = (p_value < DETECTED) & (raw > 1)
-    # Weights stay those of the first fit: what the variance is relative to would otherwise move with the parameters.
-    weights = now.found.terms.whitening
     if np.any(over):
+        by_law = now, raw, degrees
+        # Weights stay those of the first fit: what the variance is relative to would move with the parameters.
+        weights = now.found.terms.whitening
         for _ in range(2):
             dispersion = jnp.where(over, jnp.maximum(raw, 1 + 1e-6), 1)
             problem = eqx.tree_at(lambda p: (p.dispersion, p.weights), problem, (dispersion, weights))
-            now = _lane(climb(problem, now.places[:, None]), jnp.zeros(over.size, int))
-            raw, degrees = (jnp.where(over, x, y) for x, y in zip(_misfit(problem, now), (raw, degrees), strict=True))
+            now = _highest(problem, jnp.concatenate([now.places[:, None], starts], axis=1))
+            raw, degrees = _misfit(problem, now)
+        # Where means alone leave no more variation than the model has, the likelihood stands.
+        over = over & (raw > 1)
+        now, raw, degrees = _chosen(over, (now, raw, degrees), by_law)
+        problem = eqx.tree_at(lambda p: p.dispersion, problem, jnp.where(over, problem.dispersion, 1))
     expected = jax.vmap(lambda found: found.information)(now.found)
     return Fit(
         problem=eqx.tree_at(lambda p: p.law, problem, None),
@@ -250,15 +264,27 @@ def _fitted(problem: Problem, labels: tuple[str, ...]) -> Fit:
     )
 
 
+def _highest(problem, starts):
+    """The highest of the maxima reached: all starts climb a little, the best of them to the top.
+
+    Counts at one noise leave ridges with several maxima. Of 48 such series, one in 48 missed the highest of all that
+    the starts lead to; from one start, one in two did.
+    """
+    first = climb(problem, starts, iterations=SHORT)
+    now = climb(problem, _best(first, CLIMBING).places)
+    return jax.tree.map(lambda x: x[:, 0], _best(now, 1))
+
+
 @eqx.filter_jit
-def _most_probable(climbed):
+def _best(climbed, count):
     value = climbed.found.value
-    return jnp.argmax(jnp.where(jnp.isnan(value), -jnp.inf, value), axis=-1)
+    order = jnp.argsort(jnp.where(jnp.isnan(value), jnp.inf, -value), axis=-1)[:, :count]
+    return jax.tree.map(lambda x: jax.vmap(lambda lanes, i: lanes[i])(x, order), climbed)
 
 
 @eqx.filter_jit
-def _lane(climbed, best):
-    return jax.tree.map(lambda x: jax.vmap(lambda row, i: row[i])(x, best), climbed)
+def _chosen(condition, one, other):
+    return jax.tree.map(lambda x, y: jnp.where(condition.reshape(-1, *[1] * (x.ndim - 1)), x, y), one, other)
 
 
 @eqx.filter_jit

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from perfjax.calibration._fit import KNOWN, Fit
-from perfjax.calibration._profile import GROWTH, Profile, as_one_fit, profiles
+from perfjax.calibration._profile import GROWTH, Profile, profiled
 from perfjax.reconstruction import Reason, contrast_bound, split_columns, target_reason
 
 __all__ = ["Identifiability", "identifiability"]
@@ -18,7 +18,7 @@ class Identifiability(eqx.Module):
     """What a series identifies.
 
     Attributes:
-        fitted: the fit.
+        fitted: the fit; if its profiles met a higher maximum, the fit there.
         profiles: profile likelihoods by parameter, and of the growth factor.
         reasons: by parameter, `reconstruction.Reason`: whether the mean counts, however many, could tell it from all
             the others.
@@ -77,8 +77,7 @@ def identifiability(fitted: Fit, *, level: float = 0.95) -> Identifiability:
         >>> found.identified
         {'leave': True}
     """
-    as_one_fit(fitted)
-    found = profiles(fitted, level=level)
+    fitted, found = profiled(fitted, level)
     rows = data_rows(fitted)
     nothing = jnp.zeros((rows.shape[0], 0), rows.dtype)
     bound = np.asarray(contrast_bound(rows, nothing, jnp.eye(rows.shape[1], dtype=rows.dtype)))

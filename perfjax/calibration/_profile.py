@@ -10,17 +10,18 @@ import scipy.special
 from jaxtyping import Float
 
 from perfjax import _check
-from perfjax.calibration._fit import Fit
+from perfjax.calibration._fit import Fit, refit
 from perfjax.calibration._likelihood import Constraint
 from perfjax.calibration._parameters import PARAMETERS, natural
 from perfjax.calibration._search import climb, prepared
 
-__all__ = ["Profile", "as_one_fit", "cutoff", "profiles"]
+__all__ = ["Profile", "as_one_fit", "cutoff", "profiled", "profiles"]
 
 GROWTH = "growth"
 STEPS = 24  # of a walk, at most, on each side
 NEAR, LONGEST = 1e-6, 2.0  # of a step, on the unconstrained scale
 CLOSER = 2  # more levels of each side, where an interval ends
+AGAIN, HIGHER = 3, 0.01  # fits at most, where a walk meets a log likelihood so much higher than the fit's
 WORSE = 1e-3  # of a log likelihood, than further out: a climb that did not get there
 
 
@@ -32,7 +33,8 @@ class Profile(eqx.Module):
         values: v of the quantity, increasing.
         drops: D(v), twice the drop of the log likelihood from its maximum, by the dispersion; at least 0.
         estimate: the most probable value.
-        low: lower end of the interval; the end of the range where the counts (and prior) do not exclude it.
+        low: lower end of the interval; where the counts (and prior) exclude none, the end of the range, or of what
+            the parameters can give. An interval holds all values between those that are not excluded.
         high: upper end, likewise.
         closed: whether each end is excluded by the counts (and prior).
         level: of confidence.
@@ -84,7 +86,8 @@ def profiles(fitted: Fit, *, level: float = 0.95) -> dict[str, Profile]:
         level: of confidence, in (0, 1).
 
     Returns:
-        `Profile` by name. The growth factor C is that at the geometric mean count and the median noise. An end that the
+        `Profile` by name, about the most probable values met, which may be more probable than the fit's where there are
+        several maxima. The growth factor C is that at the geometric mean count and the median noise. An end that the
         counts (and prior) do not exclude is that of the range.
 
     Raises:
@@ -99,16 +102,27 @@ def profiles(fitted: Fit, *, level: float = 0.95) -> dict[str, Profile]:
         >>> found["leave"].low < found["leave"].estimate < found["leave"].high
         True
     """
+    return profiled(fitted, level)[1]
+
+
+def profiled(fitted: Fit, level: float) -> tuple[Fit, dict[str, Profile]]:
+    """`profiles`, about the highest place that they meet: the fit that starts there, if it is not this one."""
     as_one_fit(fitted)
     if not 0 < level < 1:
         raise _check.fail("level", "lie in (0, 1)", level)
-    cut = float(cutoff(fitted, level))
-    walk = _walk(fitted, cut)
-    return {name: _profile(fitted, name, *steps, cut, level) for name, steps in walk.items()}
+    for _ in range(AGAIN):
+        cut = float(cutoff(fitted, level))
+        walk, value, place = _walk(fitted, cut)
+        if value < float(fitted.log_likelihood) + HIGHER:
+            break
+        fitted = refit(fitted, jnp.asarray(place, fitted.places.dtype))
+    return fitted, {name: _profile(fitted, name, *steps, cut, level) for name, steps in walk.items()}
 
 
 def _walk(fitted, cut):
-    """For each quantity, levels on both sides of its estimate and twice the drop of the log likelihood there."""
+    """For each quantity, levels on both sides of its estimate and twice the drop of the log likelihood there; and the
+    highest value met, with its place.
+    """
     names = (*fitted.free, GROWTH)
     about = _quadratic(fitted)
     contrast = np.repeat(np.eye(len(names)), 2, axis=0)
@@ -127,10 +141,11 @@ def _walk(fitted, cut):
     found = _inwards(highest, about, *(np.stack(x) for x in zip(*steps, strict=True)))
     for _ in range(CLOSER):
         found = _closer(highest, about, *found, np.sqrt(cut))
-    levels, values, _ = found
+    levels, values, places = found
     drops = _drops(values)
     both = (x.reshape(-1, len(names), 2).swapaxes(0, 1).reshape(len(names), -1) for x in (levels, drops))
-    return {name: _distinct(*rows) for name, *rows in zip(names, *both, strict=True)}
+    best = np.unravel_index(np.argmax(values), values.shape)
+    return {name: _distinct(*rows) for name, *rows in zip(names, *both, strict=True)}, values[best], places[best]
 
 
 def _outwards(highest, about, places, top, limit):
@@ -175,13 +190,14 @@ def _inwards(highest, about, levels, values, places):
 
 def _closer(highest, about, levels, values, places, limit):
     """The same with one more level of each side, where the root of the drop should pass its limit."""
-    root = np.sqrt(_drops(values))
-    beyond = np.where(np.any(root > limit, axis=0), np.argmax(root > limit, axis=0), 1)
-    pick = np.arange(beyond.size)
-    rise = root[beyond, pick] - root[beyond - 1, pick]
-    share = np.clip((limit - root[beyond - 1, pick]) / np.where(rise > 0, rise, np.inf), 0, 1)
-    level = (1 - share) * levels[beyond - 1, pick] + share * levels[beyond, pick]
-    start = (1 - share[:, None]) * places[beyond - 1, pick] + share[:, None] * places[beyond, pick]
+    root, pick = np.sqrt(_drops(values)), np.arange(levels.shape[1])
+    last = len(root) - 1 - np.argmax(root[::-1] <= limit, axis=0)
+    beyond = np.minimum(last + 1, len(root) - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = (limit - root[last, pick]) / (root[beyond, pick] - root[last, pick])
+    share = np.clip(np.nan_to_num(share), 0, 1)
+    level = (1 - share) * levels[last, pick] + share * levels[beyond, pick]
+    start = (1 - share[:, None]) * places[last, pick] + share[:, None] * places[beyond, pick]
     more = level, *highest(level, start)
     return _ordered(
         about, *(np.concatenate([x, new[None]]) for x, new in zip((levels, values, places), more, strict=True))
@@ -241,30 +257,31 @@ def _positive(information):
 def _profile(fitted, name, levels, drops, cut, level) -> Profile:
     to_value = np.exp if name == GROWTH else lambda u: np.asarray(natural(name, jnp.asarray(u)))
     ends = (0.0, 2.0) if name == GROWTH else PARAMETERS[name].range
-    low, high = (_crossing(levels, np.sqrt(drops), int(np.argmin(drops)), np.sqrt(cut), side) for side in (-1, 1))
+    met = np.isfinite(drops)
+    # A growth factor beyond what the parameters can give, which the walk met, is not excluded by the counts.
+    ends = [to_value(levels[met][i]) if not met[i] else ends[i] for i in (0, -1)]
+    levels, drops = levels[met], drops[met]
+    low, high = (_crossing(levels, np.sqrt(drops), np.sqrt(cut), side) for side in (-1, 1))
     centre = float(fitted.log_growth) if name == GROWTH else float(fitted.places[fitted.free.index(name)])
     return Profile(
         name=name,
         values=np.asarray(to_value(levels), float),
         drops=drops,
         estimate=float(to_value(centre)),
-        low=ends[0] if low is None else float(to_value(low)),
-        high=ends[1] if high is None else float(to_value(high)),
+        low=float(ends[0] if low is None else to_value(low)),
+        high=float(ends[1] if high is None else to_value(high)),
         closed=(low is not None, high is not None),
         level=level,
         cutoff=cut,
     )
 
 
-def _crossing(levels, root, middle, limit, side):
-    """Where the signed root of the drop passes its limit on one side, or None; it is nearly linear there."""
-    index = middle
-    while 0 <= index + side < levels.size:
-        here, there = index, index + side
-        if root[there] > limit:
-            if not np.isfinite(root[there]):
-                return levels[there]
-            share = (limit - root[here]) / (root[there] - root[here])
-            return levels[here] + share * (levels[there] - levels[here])
-        index = there
-    return None
+def _crossing(levels, root, limit, side):
+    """Where the root of the drop last passes its limit on one side, or None; it is nearly linear there."""
+    inside = np.flatnonzero(root <= limit)
+    here = inside[0] if side < 0 else inside[-1]
+    there = here + side
+    if not 0 <= there < levels.size:
+        return None
+    share = (limit - root[here]) / (root[there] - root[here])
+    return levels[here] + share * (levels[there] - levels[here])

@@ -20,7 +20,14 @@ __all__ = ["climb", "in_chunks", "prepared"]
 
 GROUPS_AT_ONCE = 16
 LANES, GROUP_LANES = 8, 2  # places that one call of the compiled program climbs from, alone and in each of many groups
-LEVEL_STARTS = (0.05, 0.2, 0.5, 1.0, 2.0)  # thresholds, in units of the size of a log-likelihood ratio
+LEVEL_STARTS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)  # thresholds, in the size of a log-likelihood ratio
+PAIR_STARTS = (
+    (0.1, 0.05),
+    (0.1, 0.5),
+    (0.5, 0.2),
+    (0.8, 0.8),
+    (0.9, 0.1),
+)  # leave and recruit, where counts are silent
 BOX = 12.0  # of log odds: nearer to 0 or 1 nothing changes
 BELOW, ABOVE = 6.0, 4.0  # of a log threshold, from the size of a log-likelihood ratio
 
@@ -104,23 +111,20 @@ def _level(scenario, series):
 
 
 def _starts(problem, level) -> Float[Array, "starts free"]:
-    """For each of several thresholds, the leave and recruit that fit mean counts best, which enter them linearly; the
-    best of these first, and the scenario's own values.
+    """For each of several thresholds, the leave and recruit that fit mean counts best, which enter them linearly, as
+    near as that allows to each of several pairs; and the scenario's own values.
     """
     free = problem.free
     own = jnp.stack([unconstrained(name, problem.scenario.leaves()[name]) for name in free])
-    if "threshold" in free:
-        places, misfits = jax.vmap(lambda place: _linear_fit(problem, place))(
-            level + jnp.log(jnp.asarray(LEVEL_STARTS, level.dtype))
-        )
-    else:
-        places, misfits = jax.tree.map(lambda x: x[None], _linear_fit(problem, None))
-    order = jnp.argsort(misfits)
-    return jnp.concatenate([places[order[:1]], own[None], places[order[1:]]])
+    thresholds = level + jnp.log(jnp.asarray(LEVEL_STARTS, level.dtype)) if "threshold" in free else None
+    pairs = jnp.asarray(PAIR_STARTS, level.dtype)
+    along = jax.vmap(lambda near, threshold: _linear_fit(problem, threshold, near), in_axes=(0, None))
+    places = along(pairs, None) if thresholds is None else jax.vmap(along, in_axes=(None, 0))(pairs, thresholds)
+    return jnp.concatenate([own[None], places.reshape(-1, len(free))])
 
 
-def _linear_fit(problem, log_threshold):
-    """Leave and recruit by least squares of relative changes of the count, at a threshold; and the squares left."""
+def _linear_fit(problem, log_threshold, near):
+    """Leave and recruit by least squares of relative changes of the count, at a threshold."""
     free, series, who = problem.free, problem.series, problem.scenario.participation
     law = problem.law.only() if log_threshold is None else problem.law.at(log_threshold)
     kept = over_shared(law.given.kept, law.weight)[:-1]
@@ -128,15 +132,14 @@ def _linear_fit(problem, log_threshold):
     seen = ~jnp.isnan(change)
     root = jnp.where(seen, jnp.sqrt(jnp.where(seen, series.population[:-1], 1)), 0)
     columns = jnp.stack([kept - 1, kept if who.recruiters == "spared" else jnp.ones_like(kept)], axis=-1)
-    own = jnp.stack([who.leave, who.recruit])
     varied = jnp.asarray([name in free for name in ("leave", "recruit")])
-    fixed = product(columns, jnp.where(varied, 0, own))
+    near = jnp.where(varied, near, jnp.stack([who.leave, who.recruit]))
+    fixed = product(columns, jnp.where(varied, 0, near))
     a = jnp.where(varied, columns * root[:, None], 0)
     b = jnp.where(seen, root * (jnp.where(seen, change, 0) - fixed), 0)
-    # Towards the scenario's own, where the counts are silent.
     pull = 1e-3 * jnp.sum(root**2) * jnp.eye(2, dtype=a.dtype)
-    pair = jnp.linalg.solve(product(a.T, a) + pull, product(a.T, b) + product(pull, own))
+    pair = jnp.linalg.solve(product(a.T, a) + pull, product(a.T, b) + product(pull, near))
     pair = jnp.clip(pair, 0.02, 0.98)
     found = {"leave": unconstrained("leave", pair[0]), "recruit": unconstrained("recruit", pair[1])}
     found["threshold"] = log_threshold
-    return jnp.stack([found[name] for name in free]), jnp.sum((product(a, pair) - b) ** 2)
+    return jnp.stack([found[name] for name in free])
