@@ -260,9 +260,11 @@ def _profile(fitted, name, levels, drops, cut, level) -> Profile:
     met = np.isfinite(drops)
     # A growth factor beyond what the parameters can give, which the walk met, is not excluded by the counts.
     ends = [to_value(levels[met][i]) if not met[i] else ends[i] for i in (0, -1)]
-    levels, drops = levels[met], drops[met]
+    levels, drops = levels[met], drops[met] - np.min(drops[met])
     low, high = (_crossing(levels, np.sqrt(drops), np.sqrt(cut), side) for side in (-1, 1))
     centre = float(fitted.log_growth) if name == GROWTH else float(fitted.places[fitted.free.index(name)])
+    if drops[np.argmin(np.abs(levels - centre))] > cut:  # no fit got to where the walk did
+        centre = levels[np.argmin(drops)]
     return Profile(
         name=name,
         values=np.asarray(to_value(levels), float),
