@@ -45,9 +45,9 @@ def _chained(scenario, start, end, noise, states):
     whole = jnp.arange(max(states, 2 * SMALL) + 1, dtype=start.dtype)
     grid = Grid(jnp.clip(whole, who.floor, who.cap), SMALL + 1, np.arange(whole.size))
     kernel = kernel_of(scenario.with_leaves(population=start), grid)
-    state = kernel.rows(noise[0])[-1]
-    for x in noise[1:]:
-        state = product(state, kernel.rows(x)[:-1])
+    state, _ = jax.lax.scan(
+        lambda state, x: (product(state, kernel.rows(x)[:-1]), None), kernel.rows(noise[0])[-1], noise[1:]
+    )
     p = jnp.sum(jnp.where(grid.nodes == end, state, 0))
     mean = product(state, grid.nodes)
     variance = product(state, (grid.nodes - mean) ** 2) + 1 / 12
@@ -66,14 +66,19 @@ def _carried(scenario, start, end, noise, inflow, law):
         mean, variance = mixture_moments(who, law, points)
         return who.bounded(mean + extra), variance
 
-    points, weights = start[None], jnp.ones_like(start)[None]
-    for x, extra in zip(noise[1:], inflow[:-1], strict=True):
-        mean, variance = _total(weights, *moments(points, law, extra))
-        points, weights = jnp.maximum(mean + jnp.sqrt(variance) * z, 0.5), share
-        law = jax.vmap(lambda n, x=x: law_of_release(scenario, n, x))(points)
+    def missed(carry, release):
+        points, law = carry
+        x, extra = release
+        mean, variance = _total(share, *moments(points, law, extra))
+        points = jnp.maximum(mean + jnp.sqrt(variance) * z, 0.5)
+        return (points, jax.vmap(lambda n: law_of_release(scenario, n, x, nodes=law.weight.shape[-1]))(points)), None
+
+    at_start = jax.tree.map(lambda x: jnp.broadcast_to(x, (COUNTS, *x.shape[1:])), law._replace(chance=None))
+    first = jnp.full_like(z, start), at_start
+    (points, law), _ = jax.lax.scan(missed, first, (noise[1:], inflow[:-1]))
     means, variances = moments(points, law, inflow[-1])
     log_each = log_mixture(scenario, law, points, jnp.full_like(points, end), jnp.full_like(points, inflow[-1]))
-    return jax.nn.logsumexp(log_each, b=weights), *_total(weights, means, variances)
+    return jax.nn.logsumexp(log_each, b=share), *_total(share, means, variances)
 
 
 def _total(weights, means, variances) -> tuple[Float[Array, ""], Float[Array, ""]]:
