@@ -110,6 +110,39 @@ def test_growth_is_known_and_its_parts_are_not(survey):
     assert "1 + r - (q + r) p" in survey.verdict
 
 
+SIX = [
+    [1000, 1020, 990, 1010, 1050, 1100],
+    [1, 1, 1, 1, 1, 1],
+    [100, 200, 400, 800, 1600, 3200],
+]
+
+
+@pytest.mark.slow
+def test_intervals_hold_their_estimate_and_grow_with_their_level():
+    scenario = pj.preset("breach-survey")
+    for counts in SIX:
+        fitted = calibration.fit(counts, scenario)
+        found = [calibration.profiles(fitted, level=level) for level in (0.5, 0.8, 0.95)]
+        for name in found[0]:
+            lows, highs = ([getattr(one[name], end) for one in found] for end in ("low", "high"))
+            assert np.all(np.diff(lows) < 1e-3), (counts, name)
+            assert highs[-1] == np.inf or np.all(np.diff(highs) > -1e-3), (counts, name)
+            assert all(one[name].low <= one[name].estimate <= one[name].high for one in found), (counts, name)
+    for counts in ([20000, 1, 1, 1, 1, 1], [20000] * 6):  # next to impossible, and always at the cap
+        hopeless = calibration.profiles(calibration.fit(counts, scenario))
+        assert all(one.low <= one.estimate <= one.high for one in hopeless.values())
+
+
+@pytest.mark.slow
+def test_a_fit_does_not_depend_on_where_the_scenario_stands():
+    scenario = pj.preset("breach-survey")
+    for counts in SIX[:1] + SIX[-1:]:
+        one, other = (
+            calibration.fit(counts, at) for at in (scenario, scenario.replace(leave=0.3, recruit=0.3, threshold=0.05))
+        )
+        assert abs(float(one.log_likelihood - other.log_likelihood)) < 1e-3
+
+
 @pytest.mark.slow
 def test_an_interval_ends_where_the_profile_was_looked_at(survey_with_prior):
     for profile in survey_with_prior.profiles.values():

@@ -233,18 +233,13 @@ def _fitted(problem: Problem, labels: tuple[str, ...], more: Float[Array, "group
     raw, degrees, p_value = _dispersions(now.found)
     over = (p_value < DETECTED) & (raw > 1)
     if np.any(over):
-        by_law = now, raw, degrees
         # Weights stay those of the first fit: what the variance is relative to would move with the parameters.
         weights = now.found.terms.whitening
         for _ in range(2):
             dispersion = jnp.where(over, jnp.maximum(raw, 1 + 1e-6), 1)
             problem = eqx.tree_at(lambda p: (p.dispersion, p.weights), problem, (dispersion, weights))
             now = _highest(problem, jnp.concatenate([now.places[:, None], starts], axis=1))
-            raw, degrees = _misfit(problem, now)
-        # Where means alone leave no more variation than the model has, the likelihood stands.
-        over = over & (raw > 1)
-        now, raw, degrees = _chosen(over, (now, raw, degrees), by_law)
-        problem = eqx.tree_at(lambda p: p.dispersion, problem, jnp.where(over, problem.dispersion, 1))
+            raw, degrees = (jnp.where(over, x, y) for x, y in zip(_misfit(problem, now), (raw, degrees), strict=True))
     expected = jax.vmap(lambda found: found.information)(now.found)
     return Fit(
         problem=eqx.tree_at(lambda p: p.law, problem, None),
@@ -280,11 +275,6 @@ def _best(climbed, count):
     value = climbed.found.value
     order = jnp.argsort(jnp.where(jnp.isnan(value), jnp.inf, -value), axis=-1)[:, :count]
     return jax.tree.map(lambda x: jax.vmap(lambda lanes, i: lanes[i])(x, order), climbed)
-
-
-@eqx.filter_jit
-def _chosen(condition, one, other):
-    return jax.tree.map(lambda x, y: jnp.where(condition.reshape(-1, *[1] * (x.ndim - 1)), x, y), one, other)
 
 
 @eqx.filter_jit
