@@ -172,6 +172,8 @@ def fit(
         >>> bool(found.converged)
         True
     """
+    if not _check.is_known(*jax.tree.leaves((series, scenario, prior))):
+        raise ValueError("Function `fit` can't be traced: call it outside of `jax.jit`, `jax.vmap` and `jax.grad`.")
     series = as_series(series)
     check_count_level(as_single(scenario).mechanism)
     free = as_free(free, scenario)

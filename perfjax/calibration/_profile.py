@@ -56,7 +56,9 @@ class Profile(eqx.Module):
 
 def as_one_fit(fitted: Fit) -> Fit:
     """`fitted`, if it is that of one series."""
-    if _check.as_kind(fitted, "fitted", Fit).log_likelihood.ndim:
+    if not _check.is_known(*jax.tree.leaves(_check.as_kind(fitted, "fitted", Fit))):
+        raise _check.fail("fitted", "be known", "traced")
+    if fitted.log_likelihood.ndim:
         raise _check.fail("fitted", "be the fit of one series", f"of {fitted.log_likelihood.size} groups")
     return fitted
 
@@ -100,8 +102,7 @@ def profiles(fitted: Fit, *, level: float = 0.95) -> dict[str, Profile]:
         True
     """
     as_one_fit(fitted)
-    if not 0 < level < 1:
-        raise _check.fail("level", "lie in (0, 1)", level)
+    level = _check.as_level(level)
     cut = float(cutoff(fitted, level))
     walk = _walk(fitted, cut)
     return {name: _profile(fitted, name, *steps, cut, level) for name, steps in walk.items()}
