@@ -1,5 +1,7 @@
 """Calibration: what counts say about leave, recruit and threshold, and what they can't."""
 
+import json
+
 import coverage_study
 import equinox as eqx
 import jax
@@ -401,6 +403,19 @@ def test_the_command_writes_a_scenario_to_tune(tmp_path, run):
     assert f"perfjax tune {out}" in text.replace("\n", "")
     assert "The counts identify leave and recruit" in " ".join(text.split())
     assert float(pj.load_scenario(out).population) == float(series.population[-1])
+
+
+def test_the_report_of_what_is_not_identified_is_valid_json(tmp_path, run):
+    scenario, data = tmp_path / "bits.toml", tmp_path / "counts.csv"
+    pj.save_scenario(BITS, scenario)
+    data.write_text("users\n" + "5000\n" * 11)
+    options = ("--column", "users", "--scenario", scenario, "--free", "leave,recruit", "--replicates", 0, "--json")
+    code, text, error = run("fit", data, *options)
+    assert code == 0, error
+    report = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert report["rows"] == 11
+    assert report["quantities"]["leave"]["estimate"] is None
+    close(report["quantities"]["growth"]["estimate"], 1, 2e-3)
 
 
 @pytest.mark.slow

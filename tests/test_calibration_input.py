@@ -1,13 +1,18 @@
 """Calibration's input: what is wrong with a file, a series or an argument is one line that names it."""
 
+import math
+
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import perfjax as pj
 from perfjax import calibration
-from perfjax.calibration import Series
+from perfjax.calibration import Series, _meaning
 from perfjax.calibration._series import check_fits
+from perfjax.cli import _fit
 
 MEAN = pj.preset("mean-estimation").replace(cap=1e6)
 BITS = pj.preset("randomized-response")
@@ -136,3 +141,68 @@ def test_a_fit_is_not_traced():
 
     with pytest.raises(ValueError, match="`fit` can't be traced"):
         jax.jit(total)(0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--seed", 99999999999999999999), "Argument `seed` must lie in [0, 2^31), but is 99999999999999999999."),
+        (("--noise-column", "epsilon"), "counts.csv: Column `epsilon` must lie in (0, inf], but is -1 in row 2."),
+        (("--inflow", "others"), "counts.csv: Column `others` must be at most the next count, but is 99 in row 1."),
+    ],
+)
+def test_the_command_refuses_in_one_line(tmp_path, run, arguments, words):
+    path = tmp_path / "counts.csv"
+    path.write_text("users,epsilon,others\n50,1,99\n51,-1,0\n52,1,0\n")
+    code, out, error = run("fit", path, "--column", "users", "--preset", "randomized-response", *arguments)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert words in error
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shown"),
+    [
+        ((1.0000889, 1.0000098, 1.0002), ["1.00009", "1.00001", "1.0002"]),
+        ((0.123456, 0.1, 0.2), ["0.1235", "0.1", "0.2"]),
+        ((None, 0.0, math.inf), ["-", "0", "unbounded"]),
+        ((0.5, 0.5, 0.5), ["0.5", "0.5", "0.5"]),
+    ],
+)
+def test_as_many_digits_are_shown_as_tell_the_ends_apart(numbers, shown):
+    assert _fit._numbers(dict(zip(("estimate", "low", "high"), numbers, strict=True))) == shown
+
+
+def test_the_command_says_what_is_wrong_with_a_fit(tmp_path):
+    best = {"name": "epsilon", "status": "no privacy is best", "regret": 750.0, "probability_privacy_pays": 0.5}
+    report = {"converged": False, "identified": {"leave": False, "recruit": True}}
+    text = " ".join(_fit._closing(report, best, tmp_path / "out.toml"))
+    for words in (
+        "did not converge",
+        "Best epsilon: no privacy is best.",
+        "751 times the error of tuning with the truth, on average",
+        "out.toml holds the most probable values, also of what is not identified: leave.",
+    ):
+        assert words in text
+    report = {"converged": True, "identified": {"leave": True}}
+    best = best | {"status": "interior minimum", "regret": 0.07}
+    text = " ".join(_fit._closing(report, best, tmp_path / "out.toml"))
+    assert text.startswith("Tuning with the estimate costs 7.00% more error than with the truth")
+    assert "out.toml" not in text
+    assert "more than 1000 times" in " ".join(_fit._closing(report, best | {"regret": math.inf}, None))
+
+
+@pytest.mark.slow
+def test_replicates_that_collapse_at_once_are_drawn_from_the_normal():
+    fitted = calibration.fit([5, 4, 3, 2], BITS.replace(floor=0), free="leave")
+    best = calibration.best_noise(fitted, key=jax.random.key(0), replicates=10)
+    assert best.by == "bootstrap"
+    assert np.all(np.isfinite(best.draws))
+    estimate = float(best.optimum.noise)
+    for factor in (0.5, 2.0):
+        low, high = eqx.tree_at(lambda b: b.draws, best, factor * estimate + 0 * best.draws).interval
+        assert low <= estimate <= high
+    status = jnp.asarray(pj.Status.UPPER_BOUND)
+    assert "at the upper search bound" in str(eqx.tree_at(lambda b: b.optimum.status, best, status))
+    indefinite = eqx.tree_at(lambda f: f.information, fitted, -fitted.information)
+    ends = _meaning._first_order(indefinite, best.optimum, jnp.ones(1), None, 0.95)
+    assert ends[0] <= estimate <= ends[1]

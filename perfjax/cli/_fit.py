@@ -26,6 +26,7 @@ from perfjax.cli._shared import (
 
 __all__ = ["fit"]
 
+MANY = 1000  # times the error: beyond, the mean over the draws is that of the worst of them
 ROOM = 10  # a cap below the counts is raised to so many times the greatest
 
 
@@ -203,7 +204,8 @@ def _closing(report: dict[str, Any], best: dict[str, Any] | None, out: Path | No
             yield f"Best {best['name']}: {best['status']}."
         cost = f"{best['regret']:.2%} more error than with the truth"
         if best["regret"] > 1:
-            cost = f"{1 + best['regret']:.3g} times the error of tuning with the truth"
+            times = f"{1 + best['regret']:.3g}" if best["regret"] < MANY else f"more than {MANY}"
+            cost = f"{times} times the error of tuning with the truth"
         pays = best["probability_privacy_pays"]
         yield f"Tuning with the estimate costs {cost}, on average; privacy pays with probability {pays:.2f}."
     unknown = [name for name, sure in report["identified"].items() if not sure]
