@@ -405,7 +405,7 @@ def test_the_command_writes_a_scenario_to_tune(tmp_path, run):
     assert float(pj.load_scenario(out).population) == float(series.population[-1])
 
 
-def test_the_report_of_what_is_not_identified_is_valid_json(tmp_path, run):
+def test_the_command_keeps_what_is_not_identified_apart(tmp_path, run):
     scenario, data = tmp_path / "bits.toml", tmp_path / "counts.csv"
     pj.save_scenario(BITS, scenario)
     data.write_text("users\n" + "5000\n" * 11)
@@ -416,6 +416,9 @@ def test_the_report_of_what_is_not_identified_is_valid_json(tmp_path, run):
     assert report["rows"] == 11
     assert report["quantities"]["leave"]["estimate"] is None
     close(report["quantities"]["growth"]["estimate"], 1, 2e-3)
+    code, text, error = run("fit", data, *options[:-1], "--out", tmp_path / "out.toml")
+    assert code == 0, error
+    assert "It holds the most probable values, also of what is not identified: leave, recruit." in text
 
 
 @pytest.mark.slow

@@ -172,23 +172,23 @@ def test_as_many_digits_are_shown_as_tell_the_ends_apart(numbers, shown):
     assert _fit._numbers(dict(zip(("estimate", "low", "high"), numbers, strict=True))) == shown
 
 
-def test_the_command_says_what_is_wrong_with_a_fit(tmp_path):
+def test_the_command_says_what_is_wrong_with_a_fit():
     best = {"name": "epsilon", "status": "no privacy is best", "regret": 750.0, "probability_privacy_pays": 0.5}
     report = {"converged": False, "identified": {"leave": False, "recruit": True}}
-    text = " ".join(_fit._closing(report, best, tmp_path / "out.toml"))
+    text = " ".join(_fit._closing(report, best))
     for words in (
         "did not converge",
         "Best epsilon: no privacy is best.",
         "751 times the error of tuning with the truth, on average",
-        "out.toml holds the most probable values, also of what is not identified: leave.",
+        "To learn more",
     ):
         assert words in text
     report = {"converged": True, "identified": {"leave": True}}
     best = best | {"status": "interior minimum", "regret": 0.07}
-    text = " ".join(_fit._closing(report, best, tmp_path / "out.toml"))
+    text = " ".join(_fit._closing(report, best))
     assert text.startswith("Tuning with the estimate costs 7.00% more error than with the truth")
-    assert "out.toml" not in text
-    assert "more than 1000 times" in " ".join(_fit._closing(report, best | {"regret": math.inf}, None))
+    assert "To learn more" not in text
+    assert "more than 1000 times" in " ".join(_fit._closing(report, best | {"regret": math.inf}))
 
 
 @pytest.mark.slow

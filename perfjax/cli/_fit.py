@@ -77,14 +77,21 @@ def fit(
     if as_json:
         print(json.dumps(_finite(report), indent=2, allow_nan=False))
     else:
-        _print(report, fitted, out)
+        _print(report, fitted)
     outputs = (
         ("Scenario", out, lambda path: pj.save_scenario(fitted.scenario, path, about=_about(data, column, found))),
         ("Picture", plot, lambda path: plots().plot_fit(found).savefig(path, dpi=150)),
     )
     save_outputs(pj, outputs, quiet=as_json)
     if out is not None and not as_json:
+        unknown = _unknown(report)
+        if unknown:
+            print(f"It holds the most probable values, also of what is not identified: {', '.join(unknown)}.")
         print(f"Next: perfjax tune {out}")
+
+
+def _unknown(report):
+    return [name for name, sure in report["identified"].items() if not sure]
 
 
 def _free(scenario, names):
@@ -171,7 +178,7 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
     return report
 
 
-def _print(report: dict[str, Any], fitted, out: Path | None) -> None:
+def _print(report: dict[str, Any], fitted) -> None:
     console = Console()
     table = Table(title=f"Fit of {fitted.series}", title_justify="left")
     for heading in ("", "estimate", "95 % low", "95 % high", "known from the counts"):
@@ -182,7 +189,7 @@ def _print(report: dict[str, Any], fitted, out: Path | None) -> None:
     if best is not None:
         table.add_row(f"best {best['name']}", *_numbers(best), "")
     console.print(table)
-    for text in (report["verdict"], *report["notes"], *_closing(report, best, out)):
+    for text in (report["verdict"], *report["notes"], *_closing(report, best)):
         print(text)
 
 
@@ -196,7 +203,7 @@ def _numbers(one: dict[str, Any]) -> list[str]:
     return [*shown, "unbounded" if high == math.inf else f"{high:.{digits}g}"]
 
 
-def _closing(report: dict[str, Any], best: dict[str, Any] | None, out: Path | None) -> Iterator[str]:
+def _closing(report: dict[str, Any], best: dict[str, Any] | None) -> Iterator[str]:
     if not report["converged"]:
         yield "The search did not converge: more probable values may exist, and the intervals may be wrong."
     if best is not None:
@@ -208,8 +215,5 @@ def _closing(report: dict[str, Any], best: dict[str, Any] | None, out: Path | No
             cost = f"{times} times the error of tuning with the truth"
         pays = best["probability_privacy_pays"]
         yield f"Tuning with the estimate costs {cost}, on average; privacy pays with probability {pays:.2f}."
-    unknown = [name for name, sure in report["identified"].items() if not sure]
-    if unknown:
+    if _unknown(report):
         yield "To learn more: a prior (--prior survey), columns of leavers and joiners, or noise that varies."
-    if unknown and out is not None:
-        yield f"{out} holds the most probable values, also of what is not identified: {', '.join(unknown)}."
