@@ -23,6 +23,7 @@ __all__ = [
     "as_float",
     "as_floats",
     "as_kind",
+    "as_level",
     "check_known",
     "check_shapes",
     "fail",
@@ -99,6 +100,13 @@ def as_count(value: int, name: str, *, low: int) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < low:
         raise fail(name, f"be an integer of at least {low}", quoted(value))
     return int(value)
+
+
+def as_level(value: float) -> float:
+    """`value` as a Python float in (0, 1): the level of an interval."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number) or not 0 < value < 1:
+        raise fail("level", "be a number in (0, 1)", quoted(value))
+    return float(value)
 
 
 def as_kind(value: object, name: str, kind: type) -> Any:

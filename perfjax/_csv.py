@@ -53,22 +53,29 @@ class CsvTable(NamedTuple):
 def read_table(path: str | os.PathLike) -> CsvTable:
     """Read a CSV file. Its first line that is neither empty nor begins with # names the columns.
 
+    Below it an empty line is a row with nothing in it where there is one column, unless no other follows, and no row
+    where there are more.
+
     Raises:
         ValueError: if it is no CSV file, or has no header or no row.
         OSError: if it can't be read.
     """
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file, strict=True) if row]
+            rows = list(csv.reader(file, strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path}: not a CSV file: {error}") from error
-    while rows and rows[0][0].startswith("#"):
+    while rows and (not rows[0] or rows[0][0].startswith("#")):
         del rows[0]
     if not rows:
         raise ValueError(f"{path}: no line names the columns.")
-    if len(rows) == 1:
+    while not rows[-1]:
+        del rows[-1]
+    names, *rows = rows
+    rows = [row or [""] for row in rows if row or len(names) == 1]
+    if not rows:
         raise ValueError(f"{path}: there are no rows below the header.")
-    return CsvTable(str(path), rows[0], rows[1:])
+    return CsvTable(str(path), names, rows)
 
 
 def finite(text: str) -> float:

@@ -1,5 +1,7 @@
 """Calibration: what counts say about leave, recruit and threshold, and what they can't."""
 
+import json
+
 import coverage_study
 import equinox as eqx
 import jax
@@ -229,13 +231,13 @@ def test_the_prior_of_the_survey():
         ([1000, 900], "have at least 3 rounds"),
         ([None, None, 900], "nearly all are missing"),
         ([None, None, None], "nearly all are missing"),
-        ([1000, -1, 900], "not be negative in every row, but is -1 in row 2"),
-        ([1000, 900.5, 900], "be a whole number in every row, but is 900.5 in row 2"),
-        ([1000, 900, 0], "after a collapse there is nothing to fit in every row, but is 0 in row 3"),
-        ([1000, 2001, 900], "twice the count before, plus inflow, in every row, but is 2001 in row 2"),
+        ([1000, -1, 900], "not be negative, but is -1 in row 2"),
+        ([1000, 900.5, 900], "be a whole number, but is 900.5 in row 2"),
+        ([1000, 900, 0], r"at least 1 \(after a collapse there is nothing to fit\), but is 0 in row 3"),
+        ([1000, 2001, 900], "twice the count before, plus inflow, but is 2001 in row 2"),
         ([1000, 2e6, 900], "be at most `cap`"),
-        ([1000, 2, 900], r"be at least `floor` \(5\).* but is 2 in row 2"),
-        ([[1000, 900, 800], [None, 900, 0.5]], "whole number in every row, but is 0.5 in row 3 of group 1"),
+        ([1000, 2, 900], r"be at least `floor` \(5; .* but is 2 in row 2"),
+        ([[1000, 900, 800], [None, 900, 0.5]], "whole number, but is 0.5 in row 3 of group 1"),
     ],
 )
 def test_bad_counts_are_named_by_row(counts, words):
@@ -254,7 +256,7 @@ def test_bad_arguments_are_one_clear_line():
         calibration.fit(counts, response().replace(policy=policy), free="leave")
     with pytest.raises(ValueError, match="have one noise, or one for each of 3 rounds, but is one with 51"):
         calibration.fit(counts, response(np.ones(51)), free="leave")
-    with pytest.raises(ValueError, match="be that of a probability"):
+    with pytest.raises(ValueError, match="be for a probability, as Beta is, but is a LogNormal"):
         calibration.fit(counts, QUARTERS, prior={"leave": LogNormal(1.0, 1.0)})
     for a in (0.0, np.inf):
         with pytest.raises(ValueError, match="lie in"):
@@ -265,16 +267,18 @@ def test_bad_arguments_are_one_clear_line():
 
 def test_flows_that_cannot_be_are_named_by_row():
     with pytest.raises(ValueError, match="in row 3"):
-        Series([1000, 900, 850], leavers=[150, 100, None], joiners=[50, 60, None])
-    with pytest.raises(ValueError, match=r"`joiners` must not be negative .* but is -100 in row 1"):
+        calibration.fit(Series([1000, 900, 850], leavers=[150, 100, None], joiners=[50, 60, None]), QUARTERS)
+    with pytest.raises(
+        ValueError, match="`joiners` must not be negative where it follows from the counts, but is -100 in row 1"
+    ):
         Series([1000, 800, 790], leavers=[100, 10, None])
-    with pytest.raises(ValueError, match=r"be at most the users who can recruit .* but is 1500 in row 1"):
+    with pytest.raises(ValueError, match="be at most the users who can recruit, but is 1500 in row 1"):
         calibration.fit(Series([1000, 1900, 1900], leavers=[600, 0, None], joiners=[1500, 0, None]), QUARTERS)
 
 
 def test_no_count_follows_the_last_noise():
     _series.check_fits(Series([1000, 900, 850], noise=[1.0, 2.0, None]), QUARTERS)
-    with pytest.raises(ValueError, match=r"`noise` must be known .* but is nan in row 2"):
+    with pytest.raises(ValueError, match="`noise` must be known, but is nan in row 2"):
         _series.check_fits(Series([1000, 900, 850], noise=[1.0, None, 2.0]), QUARTERS)
 
 
@@ -319,9 +323,9 @@ def test_times_become_rounds(tmp_path, times, rounds):
         ("when,users\n1,100\n3,90\n2,80\n", 'must increase, but "2" in row 3 goes back'),
         ("when,users\n1,100\n2,many\n3,80\n", 'row 2: Column `users` must be a number, but is "many"'),
         ("when,persons\n1,100\n2,90\n3,80\n", "Unknown column"),
-        ("when,users\n1,100\n2,90.5\n3,80\n", "whole number in every row, but is 90.5 in row 2 (2)"),
-        ("when,users\n1,100\n2,-9\n3,80\n", "not be negative in every row, but is -9 in row 2 (2)"),
-        ("when,users\n1,100\n2,90\n3,0\n", "after a collapse there is nothing to fit in every row, but is 0 in row 3"),
+        ("when,users\n1,100\n2,90.5\n3,80\n", "whole number, but is 90.5 in row 2 (2)"),
+        ("when,users\n1,100\n2,-9\n3,80\n", "not be negative, but is -9 in row 2 (2)"),
+        ("when,users\n1,100\n2,90\n3,0\n", "after a collapse there is nothing to fit), but is 0 in row 3"),
         ("when,users\n1,100\n2,90\n", "have at least 3 rounds"),
         ("when,users\n1,\n2,\n3,\n", "nearly all are missing"),
         (
@@ -432,6 +436,22 @@ def test_the_command_writes_a_scenario_to_tune(tmp_path, run):
     assert f"perfjax tune {out}" in text.replace("\n", "")
     assert "The counts identify leave and recruit" in " ".join(text.split())
     assert float(pj.load_scenario(out).population) == float(series.population[-1])
+
+
+def test_the_command_keeps_what_is_not_identified_apart(tmp_path, run):
+    scenario, data = tmp_path / "bits.toml", tmp_path / "counts.csv"
+    pj.save_scenario(BITS, scenario)
+    data.write_text("users\n" + "5000\n" * 11)
+    options = ("--column", "users", "--scenario", scenario, "--free", "leave,recruit", "--replicates", 0, "--json")
+    code, text, error = run("fit", data, *options)
+    assert code == 0, error
+    report = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert report["rows"] == 11
+    assert report["quantities"]["leave"]["estimate"] is None
+    close(report["quantities"]["growth"]["estimate"], 1, 2e-3)
+    code, text, error = run("fit", data, *options[:-1], "--out", tmp_path / "out.toml")
+    assert code == 0, error
+    assert "It holds the most probable values, also of what is not identified: leave, recruit." in text
 
 
 @pytest.mark.slow

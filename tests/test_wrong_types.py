@@ -8,6 +8,7 @@ PROGRAM = """
 import json, jax, perfjax as pj
 gaussian, response = pj.preset("mean-estimation"), pj.preset("randomized-response")
 key = jax.random.key(0)
+cal = pj.calibration
 counts = pj.CumulativeError(solver="counts", trials=2)
 found = {}
 for call in json.loads(input()):
@@ -20,6 +21,8 @@ print(json.dumps(found))
 SCENARIO = "Argument `scenario` must be a Scenario, but is of type str."
 CLIPPING = "Argument `clip_estimate` must be True or False, but is"
 TYPED = "Argument `key` must be a typed key, as `jax.random.key(0)` makes it, but is 0."
+FREE = "Argument `free` must name one parameter or more, each once, but is"
+PRIOR = 'Argument `prior` must be a mapping such as {"leave": Beta(2, 16)}, but is of type'
 REFUSED = {
     'pj.mean_field("mean-estimation")': SCENARIO,
     'pj.population_law("mean-estimation")': SCENARIO,
@@ -39,6 +42,18 @@ REFUSED = {
     ),
     "counts(gaussian, key=0)": TYPED,
     'pj.population_law(gaussian, rtol="fine")': 'Argument `rtol` must be above 0, but is "fine".',
+    "cal.Series(None)": "Argument `population` must have at least 3 rounds, but is None.",
+    "cal.Series([3, 4, 5], labels=5)": "Argument `labels` must have one for each of 3 rounds, but is 5.",
+    'cal.Series([3, 4, 5], labels="abc")': 'Argument `labels` must have one for each of 3 rounds, but is "abc".',
+    "pj.fit([3, 4, 5], gaussian, free=None)": f"{FREE} None.",
+    "pj.fit([3, 4, 5], gaussian, free=3)": f"{FREE} 3.",
+    "pj.fit([3, 4, 5], gaussian, prior=[cal.Beta(1, 2)])": f"{PRIOR} list.",
+    "pj.fit([3, 4, 5], gaussian, prior=cal.Beta(1, 2))": f"{PRIOR} Beta.",
+    "pj.fit([3, 4, 5], 3)": "Argument `scenario` must be a Scenario, but is of type int.",
+    'pj._check.as_level("0.9")': 'Argument `level` must be a number in (0, 1), but is "0.9".',
+    'cal.design_experiment(response, rounds=1, key=key, free="leave", bounds=(1.0, 2.0), information="x")': (
+        'Argument `information` must be a number or an array of numbers, but is "x".'
+    ),
 }
 
 

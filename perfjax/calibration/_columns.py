@@ -1,12 +1,13 @@
 """A series from a file of comma-separated values, with everything wrong in it named by its row."""
 
 import calendar
+import contextlib
 import datetime
 import itertools
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -14,9 +15,11 @@ import numpy as np
 from perfjax._csv import finite, read_table
 from perfjax.calibration._series import Series
 
-__all__ = ["load_series"]
+__all__ = ["by_column", "load_series"]
 
 MISSING = ("", "na", "nan", "null", "none", "-", ".")
+
+MONTH = re.compile(r"((?:19|20)\d\d)(0[1-9]|1[0-2])")  # as 202104: a number, unless all times read so
 
 Value = TypeVar("Value")
 
@@ -38,8 +41,8 @@ def load_series(
     Args:
         path: the file.
         column: the column of counts.
-        time: the column of times, increasing: numbers, or dates such as 2021-04-30, 2021-04 or 2021-Q2. Rounds left
-            out, as told by the shortest step, are missing rounds; months and quarters count as equally long.
+        time: the column of times, increasing: numbers, or dates such as 2021-04-30, 2021-04, 202104 or 2021-Q2. Rounds
+            left out, as told by the shortest step, are missing rounds; months and quarters count as equally long.
         noise: the column of the noise used.
         leavers: the column of leavers between this round and the next.
         joiners: the column of joiners in that time.
@@ -64,14 +67,32 @@ def load_series(
         Series of 4 rounds, 2021-01 to 2021-04, 1 missing
     """
     named = {"population": column, "noise": noise, "leavers": leavers, "joiners": joiners, "inflow": inflow}
+    named = {key: name for key, name in named.items() if name is not None}
     table = read_table(path)
-    columns = {key: table.values(name, "a number", _number) for key, name in named.items() if name is not None}
-    if time is None:
-        return Series(**columns)
-    labels = table.texts(time)
-    steps = _steps(table.values(time, "a number or a date such as 2021-04", _time), labels, time)
-    columns = {key: _spread(values, steps, lambda _: math.nan) for key, values in columns.items()}
-    return Series(**columns, labels=_spread(labels, steps, lambda label: f"after {label}"))
+    columns = {key: table.values(name, "a number", _number) for key, name in named.items()}
+    labels = None
+    if time is not None:
+        labels = table.texts(time)
+        read = _month if all(map(MONTH.fullmatch, labels)) else _time
+        times = table.values(time, "a number or a date such as 2021-04", read)
+        steps = _steps(times, labels, f"{path}: Column `{time}`")
+        columns = {key: _spread(values, steps, lambda _: math.nan) for key, values in columns.items()}
+        labels = _spread(labels, steps, lambda label: f"after {label}")
+    with by_column(path, named):
+        return Series(**columns, labels=labels)
+
+
+@contextlib.contextmanager
+def by_column(path: str | os.PathLike, named: Mapping[str, str | None]) -> Iterator[None]:
+    """Let a `ValueError` about a column of a series say the file, and the name that the column has there."""
+    try:
+        yield
+    except ValueError as error:
+        argument = re.match(r"Argument `(\w+)`", str(error))
+        column = named.get(argument[1]) if argument else None
+        if column is None:
+            raise
+        raise ValueError(f"{path}: Column `{column}`{str(error)[argument.end() :]}") from error
 
 
 def _number(text: str) -> float:
@@ -87,31 +108,34 @@ def _time(text: str) -> float | datetime.date:
     return finite(text)
 
 
-def _steps(times: list[float | datetime.date], labels: list[str], column: str) -> list[int]:
+def _month(text: str) -> datetime.date:
+    return datetime.date(int(text[:4]), int(text[4:]), 1)
+
+
+def _steps(times: list[float | datetime.date], labels: list[str], what: str) -> list[int]:
     """Rounds from every row to the next, as told by the shortest step; 1 after the last row."""
-    apart = np.diff(_measured(times, column))
+    apart = np.diff(_measured(times, what))
     for i, step in enumerate(apart):
         if not step > 0:
-            what = "repeats the time before" if step == 0 else "goes back in time"
-            raise ValueError(f'Column `{column}` must increase, but "{labels[i + 1]}" in row {i + 2} {what}.')
+            wrong = "repeats the time before" if step == 0 else "goes back in time"
+            raise ValueError(f'{what} must increase, but "{labels[i + 1]}" in row {i + 2} {wrong}.')
     if not apart.size:
         return [1]
     rounds = np.round(apart / apart.min())
     if not np.allclose(rounds * apart.min(), apart, rtol=0.2) or np.sum(rounds) > 100 * len(times):
         raise ValueError(
-            f"Column `{column}` must go on in equal steps, but its steps lie between "
-            f"{apart.min():g} and {apart.max():g}."
+            f"{what} must go on in equal steps, but its steps lie between {apart.min():g} and {apart.max():g}."
         )
     return [*map(int, rounds), 1]
 
 
-def _measured(times: list[float | datetime.date], column: str) -> np.ndarray:
+def _measured(times: list[float | datetime.date], what: str) -> np.ndarray:
     """Numbers as they are; dates in days, or in months if all lie that far apart: months differ in length."""
     dates = [x for x in times if isinstance(x, datetime.date)]
     if not dates:
         return np.asarray(times, float)
     if len(dates) < len(times):
-        raise ValueError(f"Column `{column}` must hold numbers or dates, not both.")
+        raise ValueError(f"{what} must hold numbers or dates, not both.")
     days = np.asarray([x.toordinal() for x in dates], float)
     if np.any(np.diff(days) < 28):
         return days

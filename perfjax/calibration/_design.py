@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from perfjax import _check
+from perfjax._check import Numbers
 from perfjax._linear import product
 from perfjax.calibration._mixture import mixture_moments
 from perfjax.calibration._parameters import as_free, slope, unconstrained, with_parameters
@@ -24,6 +25,7 @@ __all__ = ["Design", "best_noise_gradient", "design_experiment", "experiment_inf
 
 CANDIDATES, STARTS, STEPS = 256, 8, 100
 FLAT = 1e-4  # slope of a log determinant, or of a log variance, that is as good as 0
+ROUNDED = 1e-5  # of the greatest entry, what may be off in an information matrix
 BASE = 1e-6  # information of a flat prior, so that one round has a determinant
 
 
@@ -77,7 +79,7 @@ def design_experiment(
     free: Sequence[str] = ("leave", "recruit", "threshold"),
     bounds: tuple[float, float],
     criterion: str = "determinant",
-    information: Float[Array, "free free"] | None = None,
+    information: Numbers | None = None,
     objective: AbstractObjective | None = None,
 ) -> Design:
     """Noise levels for the next rounds that make the parameters, or the best noise, as well known as can be.
@@ -99,7 +101,8 @@ def design_experiment(
         bounds: least and greatest noise allowed, in the mechanism's unit, above 0.
         criterion: "determinant" (D-optimal: the volume of the parameters' confidence region) or "best-noise"
             (c-optimal: the variance of the best noise).
-        information: I_0, what is known already, on the unconstrained scale, as `Fit.information`; None: nothing.
+        information: I_0, [free, free], what is known already, on the unconstrained scale, as `Fit.information`; None:
+            nothing. Symmetric and positive semidefinite, as the expected one of a fit, `rows.T @ rows`, always is.
         objective: of the best noise; `CumulativeError()` by default.
 
     Returns:
@@ -122,13 +125,11 @@ def design_experiment(
     free = as_free(free, scenario)
     _check.as_choice(criterion, "criterion", ("determinant", "best-noise"))
     log_bounds = _log_bounds(scenario, bounds)
+    known = _known(information, len(free), log_bounds.dtype)
     optimum = tune(scenario, CumulativeError() if objective is None else objective)
     gradient, sensitivity = best_noise_gradient(optimum, free)
     if criterion == "best-noise" and sensitivity.reason is not None:
         raise _check.fail("criterion", 'be "determinant"', f'"best-noise", which is undefined ({sensitivity.reason})')
-    known = jnp.zeros((len(free), len(free)), log_bounds.dtype) if information is None else jnp.asarray(information)
-    if known.shape != (len(free), len(free)):
-        raise _check.fail("information", f"be of shape {(len(free), len(free))}", f"of shape {known.shape}")
     of_noise = jnp.asarray(criterion == "best-noise")
     noise = _designed(scenario, free, rounds, key, log_bounds, known, gradient, of_noise)
     gradient = gradient if sensitivity.reason is None else jnp.full_like(gradient, jnp.nan)
@@ -174,6 +175,26 @@ def _log_bounds(scenario, bounds):
     if not ends[0] < ends[1]:
         raise _check.fail("bounds", "have the lower end first", f"({ends[0]:g}, {ends[1]:g})")
     return jnp.log(jnp.stack(ends))
+
+
+def _known(information, size, dtype) -> Float[Array, "free free"]:
+    """The information there is before the experiment, checked."""
+    if information is None:
+        return jnp.zeros((size, size), dtype)
+    if not _check.is_known(*jax.tree.leaves(information)):
+        raise _check.fail("information", "be known", "traced")
+    known = _check.as_float(information, "information")
+    if known.shape != (size, size):
+        raise _check.fail("information", f"be of shape {(size, size)}", f"of shape {known.shape}")
+    found = np.asarray(known, float)
+    if not np.all(np.isfinite(found)):
+        raise _check.fail("information", "be finite", known)
+    if not np.allclose(found, found.T, rtol=ROUNDED, atol=ROUNDED * np.max(np.abs(found))):
+        raise _check.fail("information", "be symmetric", known)
+    sizes = np.linalg.eigvalsh(found)
+    if sizes[0] < -ROUNDED * max(sizes[-1], 0):
+        raise _check.fail("information", "be positive semidefinite", f"of eigenvalue {sizes[0]:.3g}")
+    return known.astype(dtype)
 
 
 def _loss(information, gradient, of_noise):

@@ -15,7 +15,7 @@ from perfjax.calibration._series import Series
 from perfjax.montecarlo import simulate_counts
 from perfjax.montecarlo._inputs import as_key
 from perfjax.objectives import AbstractObjective, CumulativeError
-from perfjax.tuning import Optimum, tune
+from perfjax.tuning import Optimum, Status, tune
 
 __all__ = ["BestNoise", "best_noise"]
 
@@ -46,9 +46,13 @@ class BestNoise(eqx.Module):
 
     @property
     def interval(self) -> Float[np.ndarray, " 2"]:
-        """Quantiles of the draws."""
-        outside = (1 - self.level) / 2
-        return np.quantile(np.asarray(self.draws), [outside, 1 - outside], method="inverted_cdf")
+        """From the lower to the upper quantile of the draws, wider where needed to hold the best noise of the estimate.
+
+        That can lie outside the quantiles: the draws of an estimate at an end of its range are all on one side.
+        """
+        outside, estimate = (1 - self.level) / 2, float(self.optimum.noise)
+        low, high = np.quantile(np.asarray(self.draws), [outside, 1 - outside], method="inverted_cdf")
+        return np.array([min(low, estimate), max(high, estimate)])
 
     @property
     def regret(self) -> float:
@@ -62,13 +66,15 @@ class BestNoise(eqx.Module):
 
     def __str__(self) -> str:
         mechanism, ends = self.optimum.scenario.mechanism, self.interval
+        status = Status(int(self.optimum.status))
+        told = "" if status is Status.INTERIOR else f" ({status.meaning})"
         to_first_order = (
             f"undefined ({self.delta_reason})"
             if self.delta_reason
             else f"{self.delta_interval[0]:.4g} to {self.delta_interval[1]:.4g}"
         )
         return (
-            f"Best {mechanism.noise_name} {float(self.optimum.noise):.4g}\n"
+            f"Best {mechanism.noise_name} {float(self.optimum.noise):.4g}{told}\n"
             f"  {self.level:.0%} by {self.by:<9}  {ends[0]:.4g} to {ends[1]:.4g}\n"
             f"  {self.level:.0%} to 1st order {to_first_order}\n"
             f"  regret            {self.regret:.3g} on average\n"
@@ -91,7 +97,8 @@ def best_noise(
 
     Draws of the parameters: series simulated by the count simulator from the estimate, with the same noise and missing
     rounds, each fitted anew (parametric bootstrap), their deviations widened by the root of the dispersion. With a
-    prior, known leavers or an inflow, which the simulator does not give: from the normal of the observed information.
+    prior, known leavers or an inflow, which the simulator does not give: from the normal of the observed information,
+    and so for a series that collapses before it has two counts.
 
     Args:
         fitted: the fit of one series.
@@ -118,8 +125,7 @@ def best_noise(
     """
     as_one_fit(fitted)
     key, replicates = as_key(key), _check.as_count(replicates, "replicates", low=2)
-    if not 0 < level < 1:
-        raise _check.fail("level", "lie in (0, 1)", level)
+    level = _check.as_level(level)
     objective = CumulativeError() if objective is None else objective
     optimum = tune(fitted.scenario, objective)
     gradient, sensitivity = best_noise_gradient(optimum, fitted.free)
@@ -144,7 +150,8 @@ def _first_order(fitted, optimum, gradient, reason, level):
     if reason is not None:
         return np.full(2, np.nan)
     covariance = np.linalg.pinv(np.asarray(fitted.information, float), hermitian=True)
-    std = float(np.sqrt(np.asarray(gradient) @ covariance @ np.asarray(gradient)))
+    # The observed information need not be positive where the estimate is at the end of its range.
+    std = float(np.sqrt(np.maximum(np.asarray(gradient) @ covariance @ np.asarray(gradient), 0)))
     if not np.all(np.isfinite(deviations(fitted))):
         std = np.inf
     half = np.sqrt(cutoff(fitted, level)) * std
@@ -152,7 +159,7 @@ def _first_order(fitted, optimum, gradient, reason, level):
 
 
 def _bootstrap(fitted, key, replicates):
-    """Places fitted to series simulated from the estimate."""
+    """Places fitted to series simulated from the estimate; from the normal where too few counts are left to fit."""
     n, noise = np.asarray(fitted.series.population), np.array(fitted.series.noise)
     first = int(np.flatnonzero(~np.isnan(n))[0])
     noise = np.where(np.isnan(noise), 1.0, noise)[first:]
@@ -161,10 +168,13 @@ def _bootstrap(fitted, key, replicates):
     runs = simulate_counts(truth, key=key, trials=replicates, noise=noise)
     counts = np.array(runs.population, float)
     counts[:, np.isnan(n[first:])] = np.nan
-    series = Series(np.where(counts < 1, np.nan, counts), noise=noise)
+    counts = np.where(counts < 1, np.nan, counts)
+    alive = np.sum(~np.isnan(counts), axis=1) >= 2
+    series = Series(np.where(alive[:, None], counts, n[first:]), noise=noise)
     again = fit(series, truth.with_noise(jnp.asarray(noise[0], truth.population.dtype)), free=fitted.free)
     widened = fitted.places + jnp.sqrt(fitted.dispersion) * (again.places - fitted.places)
-    return jnp.clip(widened, fitted.problem.low, fitted.problem.high)
+    widened = jnp.clip(widened, fitted.problem.low, fitted.problem.high)
+    return jnp.where(alive[:, None], widened, _normal_draws(fitted, jax.random.fold_in(key, replicates), replicates))
 
 
 def _normal_draws(fitted, key, replicates):

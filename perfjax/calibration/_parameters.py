@@ -1,6 +1,6 @@
 """The parameters that counts can say something about, and the scale on which they are sought."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -30,6 +30,8 @@ PARAMETERS = {
 
 def as_free(free: Sequence[str], scenario: Scenario) -> tuple[str, ...]:
     """The names of the parameters to fit, in the order of `PARAMETERS`."""
+    if not isinstance(free, Iterable):
+        raise _check.fail("free", "name one parameter or more, each once", free)
     free = (free,) if isinstance(free, str) else tuple(free)
     known = [name for name in PARAMETERS if name in scenario.leaves()]
     _check.check_known(free, known, "parameter in `free`")

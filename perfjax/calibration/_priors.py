@@ -113,12 +113,16 @@ def _scalars(**named):
 
 def as_priors(prior: Mapping[str, AbstractPrior] | None, free: tuple[str, ...]) -> tuple[AbstractPrior, ...]:
     """A prior for each free parameter, flat where none is given: so one compiled program serves with and without."""
+    if prior is not None and not isinstance(prior, Mapping):
+        what = 'be a mapping such as {"leave": Beta(2, 16)}'
+        raise _check.fail("prior", what, f"of type {type(prior).__name__}")
     prior = {} if prior is None else dict(prior)
     _check.check_known(prior, free, "parameter in `prior`")
     for name, one in prior.items():
         _check.as_kind(one, f"prior[{name}]", AbstractPrior)
         if one.kind != PARAMETERS[name].kind:
-            raise _check.fail(f"prior[{name}]", f"be that of a {PARAMETERS[name].kind}", type(one).__name__)
+            wanted = {"probability": "a probability, as Beta is", "positive": "a positive number, as LogNormal is"}
+            raise _check.fail(f"prior[{name}]", f"be for {wanted[PARAMETERS[name].kind]}", f"a {type(one).__name__}")
     zero, everywhere = jnp.asarray(0.0), jnp.asarray(jnp.inf)
     flat = {
         "probability": eqx.tree_at(lambda p: (p.a, p.b), Beta(1.0, 1.0), (zero, zero)),

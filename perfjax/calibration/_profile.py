@@ -58,7 +58,9 @@ class Profile(eqx.Module):
 
 def as_one_fit(fitted: Fit) -> Fit:
     """`fitted`, if it is that of one series."""
-    if _check.as_kind(fitted, "fitted", Fit).log_likelihood.ndim:
+    if not _check.is_known(*jax.tree.leaves(_check.as_kind(fitted, "fitted", Fit))):
+        raise _check.fail("fitted", "be known", "traced")
+    if fitted.log_likelihood.ndim:
         raise _check.fail("fitted", "be the fit of one series", f"of {fitted.log_likelihood.size} groups")
     return fitted
 
@@ -108,8 +110,7 @@ def profiles(fitted: Fit, *, level: float = 0.95) -> dict[str, Profile]:
 def profiled(fitted: Fit, level: float) -> tuple[Fit, dict[str, Profile]]:
     """`profiles`, about the highest place that they meet: the fit that starts there, if it is not this one."""
     as_one_fit(fitted)
-    if not 0 < level < 1:
-        raise _check.fail("level", "lie in (0, 1)", level)
+    level = _check.as_level(level)
     for _ in range(AGAIN):
         cut = float(cutoff(fitted, level))
         walk, value, place = _walk(fitted, cut)

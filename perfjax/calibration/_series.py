@@ -1,6 +1,6 @@
 """Observed participation: counts per round, what else is known about each round, and what is wrong with a row."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ from perfjax.scenario import Scenario
 __all__ = ["Series", "as_series", "check_fits", "labelled"]
 
 COLUMNS = ("population", "noise", "leavers", "joiners", "inflow")
+MOST = 2.0**53  # users: beyond, floating-point numbers skip whole ones
 
 
 class Series(eqx.Module):
@@ -36,7 +37,8 @@ class Series(eqx.Module):
 
     Raises:
         ValueError: for fewer than three rounds, or fewer than two counts; and for a row that is negative, fractional,
-            zero (a collapse), or in contradiction to its leavers and joiners, by its number, counted from 1.
+            above 2^53, zero (a collapse), or has more leavers than users, by its number, counted from 1. What
+            contradicts its leavers and joiners is refused by `fit`, which knows floor and cap.
 
     Source: ours.
 
@@ -63,11 +65,15 @@ class Series(eqx.Module):
         labels: Sequence[str] | None = None,
     ):
         given = dict(zip(COLUMNS, (population, noise, leavers, joiners, inflow), strict=True))
+        if population is None:
+            raise _check.fail("population", "have at least 3 rounds", None)
         floats = {name: _floats(name, value) for name, value in given.items() if value is not None}
         dtype, found = floats["population"].dtype, {name: np.asarray(x, float) for name, x in floats.items()}
         n = found["population"]
         if n.ndim == 0 or n.shape[-1] < 3:
             raise _check.fail("population", "have at least 3 rounds", f"of shape {n.shape}")
+        if n.size == 0:
+            raise _check.fail("population", "have at least one group", f"of shape {n.shape}")
         self.labels = _labels(labels, n.shape[-1])
         for name, column in found.items():
             if column.shape not in (n.shape, n.shape[-1:]):
@@ -76,7 +82,7 @@ class Series(eqx.Module):
         found["inflow"] = np.where(np.isnan(inflow), 0, inflow)
         self._check_rows(found)
         found = _completed({name: np.broadcast_to(x, n.shape) for name, x in found.items()})
-        self._check_balance(found)
+        self._check_completed(found)
         typed = {name: jnp.asarray(x, dtype) for name, x in found.items()}
         self.population = typed["population"]
         self.noise = typed.get("noise")
@@ -103,27 +109,28 @@ class Series(eqx.Module):
                 continue
             self._raise_if(column < 0, name, "not be negative", column)
             self._raise_if(np.isinf(column), name, "be finite", column)
+            self._raise_if(column > MOST, name, "be at most 2^53", column)
             self._raise_if(np.abs(column - np.round(column)) > 0, name, "be a whole number", column)
-        self._raise_if(n == 0, "population", "be at least 1: after a collapse there is nothing to fit", n)
+        self._check_alive(n)
 
-    def _check_balance(self, found):
+    def _check_alive(self, n):
+        self._raise_if(n < 1, "population", "be at least 1 (after a collapse there is nothing to fit)", n)
+
+    def _check_completed(self, found):
         if "leavers" not in found:
             return
-        n, out, new, added = (found[name] for name in ("population", "leavers", "joiners", "inflow"))
+        n, out, new = (found[name] for name in ("population", "leavers", "joiners"))
         self._raise_if(out > n, "leavers", "be at most the users counted", out)
         for name, column in (("leavers", out), ("joiners", new)):
-            self._raise_if(column < 0, name, "not be negative by the counts before and after,", column)
-        balance = n[..., :-1] - out[..., :-1] + new[..., :-1] + added[..., :-1]
-        off = np.abs(balance - n[..., 1:]) > 0.5
-        what = "be the count before, less leavers, plus joiners and inflow,"
-        self._raise_if(np.concatenate([np.zeros_like(off[..., :1]), off], axis=-1), "population", what, n)
+            self._raise_if(column < 0, name, "not be negative where it follows from the counts", column)
+        self._check_alive(n)
 
     def _raise_if(self, bad, name, requirement, column):
         if np.any(bad):
             place = np.argwhere(bad)[0]
             group = f" of group {'/'.join(str(i) for i in place[:-1])}" if len(place) > 1 else ""
             value = f"{column[tuple(place)]:.10g}"
-            raise _check.fail(name, f"{requirement} in every row", f"{value} in {self.row(int(place[-1]))}{group}")
+            raise _check.fail(name, requirement, f"{value} in {self.row(int(place[-1]))}{group}")
 
     def __str__(self) -> str:
         n = np.asarray(self.population)
@@ -144,24 +151,56 @@ def labelled(series: Series, labels: Sequence[str] | None) -> Series:
 
 
 def check_fits(series: Series, scenario: Scenario) -> None:
-    """Raise a `ValueError` for what the model can't do (pass floor or cap, recruit more than once per user), and for
-    noise that is missing or out of range.
+    """Raise a `ValueError` for what the model can't do (pass floor or cap, recruit more than once per user, change by
+    other than leavers, joiners and inflow), and for noise that is missing or out of range.
     """
     who, n = scenario.participation, np.asarray(series.population)
     floor, cap = float(who.floor), float(who.cap)
-    series._raise_if(n > cap, "population", f"be at most `cap` ({cap:g}): give a scenario with a greater one", n)
-    series._raise_if(n < floor, "population", f"be at least `floor` ({floor:g}): give a scenario with a lower one", n)
+    series._raise_if(n > cap, "population", f"be at most `cap` ({cap:g}; a scenario can have a greater one)", n)
+    series._raise_if(n < floor, "population", f"be at least `floor` ({floor:g}; a scenario can have a lower one)", n)
     if series.noise is None:
         _check_own_noise(scenario, series.rounds + 1)
     else:
-        x = np.asarray(series.noise)[..., :-1]
-        series._raise_if(np.isnan(x), "noise", "be known", x)
-        scenario.mechanism.check_noise(x)
+        _check_noise(series, scenario.mechanism)
     if series.joiners is not None:
         new = np.asarray(series.joiners)
         recruiters = n - np.asarray(series.leavers) if who.recruiters == "spared" else n
         series._raise_if(new > recruiters, "joiners", "be at most the users who can recruit", new)
+        _check_balance(series, n, floor, cap)
+    inflow = np.asarray(series.inflow)
+    beyond = (inflow[..., :-1] > n[..., 1:]) & (n[..., 1:] < cap)
+    series._raise_if(beyond, "inflow", "be at most the next count", inflow)
     _check_growth(series, n)
+
+
+def _check_noise(series, mechanism):
+    x = np.asarray(series.noise)[..., :-1]
+    series._raise_if(np.isnan(x), "noise", "be known", x)
+    try:
+        mechanism.check_noise(x)
+    except ValueError as error:
+        requirement = str(error).partition(" must ")[2].partition(", but is ")[0]
+        series._raise_if(_refused(mechanism, x), "noise", requirement, x)
+        raise
+
+
+def _refused(mechanism, noise):
+    def one(x):
+        try:
+            mechanism.check_noise(x)
+        except ValueError:
+            return True
+        return False
+
+    return np.asarray([one(x) for x in noise.flat]).reshape(noise.shape)
+
+
+def _check_balance(series, n, floor, cap):
+    out, new, added = (np.asarray(x)[..., :-1] for x in (series.leavers, series.joiners, series.inflow))
+    balance = np.clip(n[..., :-1] - out + new + added, floor, cap)
+    off = np.abs(balance - n[..., 1:]) > 0.5 + 4 * np.finfo(n.dtype).eps * n[..., 1:]
+    what = "be the count before, less leavers, plus joiners and inflow"
+    series._raise_if(np.concatenate([np.zeros_like(off[..., :1]), off], axis=-1), "population", what, n)
 
 
 def _check_own_noise(scenario, rounds):
@@ -179,7 +218,7 @@ def _check_growth(series, n):
         most = 2 * most + inflow[..., t - 1]
         bad = np.zeros(n.shape, bool)
         bad[..., t] = n[..., t] > most
-        series._raise_if(bad, "population", "be at most twice the count before, plus inflow,", n)
+        series._raise_if(bad, "population", "be at most twice the count before, plus inflow", n)
         most = np.where(np.isnan(n[..., t]), most, n[..., t])
 
 
@@ -194,6 +233,8 @@ def _floats(name, value) -> Float[Array, "..."]:
 def _labels(labels, rows) -> tuple[str, ...]:
     if labels is None:
         return tuple(str(i) for i in range(rows))
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise _check.fail("labels", f"have one for each of {rows} rounds", _check.quoted(labels))
     labels = tuple(str(x) for x in labels)
     if len(labels) != rows:
         raise _check.fail("labels", f"have one for each of {rows} rounds", f"of length {len(labels)}")

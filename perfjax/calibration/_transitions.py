@@ -28,6 +28,7 @@ from perfjax.scenario import Scenario
 __all__ = ["Plan", "growth_at_place", "plan_of", "terms"]
 
 LARGE = 3000  # users, beyond which counts follow the shared noise so closely that more of its nodes are needed
+FEW_NOISES = 4  # one more than there are parameters
 CHAIN = 400  # users that can be reached over missing rounds, up to which these are products of kernels
 
 
@@ -38,12 +39,15 @@ class Plan(NamedTuple):
         small: whether a count is so small that its row of the kernel is exact.
         flows: whether leavers and joiners are known in a round.
         nodes: how many of the shared noise are looked at.
+        ridges: whether fewer different noises than `FEW_NOISES` were used: then many values of the parameters explain the
+            counts nearly as well, and the likelihood may have several maxima.
         gaps: first index and length of every stretch of missing rounds, and the states of its chain (0: normals).
     """
 
     small: bool
     flows: bool
     nodes: int
+    ridges: bool
     gaps: tuple[tuple[int, int, int], ...]
 
 
@@ -63,7 +67,22 @@ def plan_of(series: Series, scenario: Scenario) -> Plan:
     told = series.leavers is not None and bool(np.any(~np.isnan(np.asarray(series.leavers))))
     small = bool(np.any(n[:, :-1] <= SMALL))
     nodes = MANY_NODES if np.nanmax(n) > LARGE else FEW_NODES
-    return Plan(small, told, nodes, tuple((a, length, chains[a, length]) for a, length in sorted(chains)))
+    return Plan(
+        small,
+        told,
+        nodes,
+        _has_ridges(series, scenario),
+        tuple((a, length, chains[a, length]) for a, length in sorted(chains)),
+    )
+
+
+def _has_ridges(series, scenario):
+    noise = np.asarray(scenario.mechanism.noise if series.noise is None else series.noise)
+    if not noise.ndim:
+        return True
+    used = np.sort(noise[..., :-1], axis=-1)  # unknown ones last, and never equal
+    different = 1 + np.sum(np.diff(used, axis=-1) > 0, axis=-1)
+    return bool(np.any(different < FEW_NOISES))
 
 
 def terms(scenario: Scenario, series: Series, plan: Plan, law: SharedLaw) -> Terms:

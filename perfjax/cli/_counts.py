@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from perfjax.cli._shared import Dtype, Force, Json, Precision, check_output, library
+from perfjax.cli._shared import Dtype, Force, Json, Precision, check_output, check_seed, library
 
 __all__ = ["counts"]
 
@@ -84,8 +84,8 @@ def _check_files(csv_file, column, release, seed, *, force: bool) -> None:
         if seed is not None:
             raise ValueError("Argument `seed` goes with a release: give --csv, --column and --release.")
         return
-    if seed is not None and not 0 <= seed < 2**31:
-        raise ValueError(f"Argument `seed` must lie in [0, 2^31), but is {seed}.")
+    if seed is not None:
+        check_seed(seed)
     if release.resolve() == csv_file.resolve():
         raise ValueError(f"{release}: the release must not replace the true counts.")
     check_output(release, force=force)

@@ -1,6 +1,8 @@
 """`perfjax fit`: leave, recruit and threshold from a column of counts, what the counts can't say, and what follows."""
 
 import json
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ from perfjax.cli._shared import (
     Precision,
     PresetName,
     check_outputs,
+    check_seed,
     chosen_scenario,
     library,
     plots,
@@ -23,6 +26,7 @@ from perfjax.cli._shared import (
 
 __all__ = ["fit"]
 
+MANY = 1000  # times the error: beyond, the mean over the draws is that of the worst of them
 ROOM = 10  # a cap below the counts is raised to so many times the greatest
 
 
@@ -53,22 +57,26 @@ def fit(
     """Fit leave, recruit and threshold to observed counts, and say what the counts can't tell."""
     pj = library(dtype)
     from perfjax import calibration
+    from perfjax.calibration._columns import by_column
 
     check_outputs(out, plot, force=force, option="--out")
     if replicates != 0 and replicates < 2:
         raise ValueError("--replicates must be 0, or at least 2.")
-    series = calibration.load_series(
-        data, column=column, time=time, noise=noise_column, leavers=leavers, joiners=joiners, inflow=inflow
-    )
+    check_seed(seed)
+    columns = {"noise": noise_column, "leavers": leavers, "joiners": joiners, "inflow": inflow}
+    series = calibration.load_series(data, column=column, time=time, **columns)
     if scenario is None and preset is None:
         preset = "breach-survey"
     start, notes = _start(pj, chosen_scenario(pj, scenario, preset), series)
-    fitted = calibration.fit(series, start, free=_free(start, free), prior=_priors(calibration, prior))
+    names, priors = _free(start, free), _priors(calibration, prior)
+    with by_column(data, {"population": column, **columns}):
+        fitted = calibration.fit(series, start, free=names, prior=priors)
     found = calibration.identifiability(fitted)
+    fitted = found.fitted  # the higher one, where there are two maxima
     meaning = _meaning(calibration, fitted, replicates, seed)
-    report = _report(fitted, found, meaning, notes)
+    report = _report(pj, fitted, found, meaning, notes)
     if as_json:
-        print(json.dumps(report, indent=2))
+        print(json.dumps(_finite(report), indent=2, allow_nan=False))
     else:
         _print(report, fitted)
     outputs = (
@@ -77,7 +85,14 @@ def fit(
     )
     save_outputs(pj, outputs, quiet=as_json)
     if out is not None and not as_json:
+        unknown = _unknown(report)
+        if unknown:
+            print(f"It holds the most probable values, also of what is not identified: {', '.join(unknown)}.")
         print(f"Next: perfjax tune {out}")
+
+
+def _unknown(report):
+    return [name for name, sure in report["identified"].items() if not sure]
 
 
 def _free(scenario, names):
@@ -117,9 +132,19 @@ def _about(data, column, found):
     return f"Fitted to column {column} of {data.name}. {found.verdict}"
 
 
-def _report(fitted, found, meaning, notes) -> dict[str, Any]:
+def _finite(report: Any) -> Any:
+    """The report with None for what JSON has no word for: infinity, and no number."""
+    if isinstance(report, dict):
+        return {name: _finite(value) for name, value in report.items()}
+    if isinstance(report, list):
+        return [_finite(value) for value in report]
+    return None if isinstance(report, float) and not math.isfinite(report) else report
+
+
+def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
+    sure = {name: found.identified.get(name, all(one.closed)) for name, one in found.profiles.items()}
     report = {
-        "rounds": fitted.series.rounds + 1,
+        "rows": fitted.series.rounds + 1,
         "converged": bool(fitted.converged),
         "verdict": found.verdict,
         "notes": notes,
@@ -130,9 +155,9 @@ def _report(fitted, found, meaning, notes) -> dict[str, Any]:
         "log_likelihood": float(fitted.log_likelihood),
         "quantities": {
             name: {
-                "estimate": one.estimate,
+                "estimate": one.estimate if sure[name] else None,
                 "low": one.low,
-                "high": None if one.high == float("inf") else one.high,
+                "high": one.high,
                 "closed": list(one.closed),
             }
             for name, one in found.profiles.items()
@@ -142,7 +167,8 @@ def _report(fitted, found, meaning, notes) -> dict[str, Any]:
         low, high = (float(x) for x in meaning.interval)
         report["best_noise"] = {
             "name": fitted.problem.scenario.mechanism.noise_name,
-            "estimate": float(meaning.optimum.noise),
+            "estimate": float(meaning.optimum.noise) if all(found.identified.values()) else None,
+            "status": pj.Status(int(meaning.optimum.status)).meaning,
             "low": low,
             "high": high,
             "first_order": None if meaning.delta_reason else [float(x) for x in meaning.delta_interval],
@@ -159,22 +185,36 @@ def _print(report: dict[str, Any], fitted) -> None:
     for heading in ("", "estimate", "95 % low", "95 % high", "known from the counts"):
         table.add_column(heading, justify="left" if heading == "" else "right")
     for name, one in report["quantities"].items():
-        sure = report["identified"].get(name, all(one["closed"]))
-        high = "unbounded" if one["high"] is None else f"{one['high']:.4g}"
-        estimate = f"{one['estimate']:.4g}" if sure else "-"
-        table.add_row(name, estimate, f"{one['low']:.4g}", high, "yes" if sure else "no, a range only")
+        table.add_row(name, *_numbers(one), "no, a range only" if one["estimate"] is None else "yes")
     best = report.get("best_noise")
     if best is not None:
-        table.add_row(
-            f"best {best['name']}", f"{best['estimate']:.4g}", f"{best['low']:.4g}", f"{best['high']:.4g}", ""
-        )
+        table.add_row(f"best {best['name']}", *_numbers(best), "")
     console.print(table)
-    for text in (report["verdict"], *report["notes"]):
+    for text in (report["verdict"], *report["notes"], *_closing(report, best)):
         print(text)
+
+
+def _numbers(one: dict[str, Any]) -> list[str]:
+    """Estimate and interval, in as many digits as tell its ends apart."""
+    low, high = one["low"], one["high"]
+    digits = 4
+    if 0 < high - low < math.inf:
+        digits = min(max(digits, 2 + math.ceil(math.log10(max(abs(low), abs(high)) / (high - low)))), 15)
+    shown = ("-" if x is None else f"{x:.{digits}g}" for x in (one["estimate"], low))
+    return [*shown, "unbounded" if high == math.inf else f"{high:.{digits}g}"]
+
+
+def _closing(report: dict[str, Any], best: dict[str, Any] | None) -> Iterator[str]:
+    if not report["converged"]:
+        yield "The search did not converge: more probable values may exist, and the intervals may be wrong."
     if best is not None:
-        print(
-            f"Tuning with the estimate costs {best['regret']:.2%} more error than with the truth, on average;"
-            f" privacy pays with probability {best['probability_privacy_pays']:.2f}."
-        )
-    if not all(report["identified"].values()):
-        print("To learn more: a prior (--prior survey), columns of leavers and joiners, or noise that varies.")
+        if best["status"] != "interior minimum":
+            yield f"Best {best['name']}: {best['status']}."
+        cost = f"{best['regret']:.2%} more error than with the truth"
+        if best["regret"] > 1:
+            times = f"{1 + best['regret']:.3g}" if best["regret"] < MANY else f"more than {MANY}"
+            cost = f"{times} times the error of tuning with the truth"
+        pays = best["probability_privacy_pays"]
+        yield f"Tuning with the estimate costs {cost}, on average; privacy pays with probability {pays:.2f}."
+    if _unknown(report):
+        yield "To learn more: a prior (--prior survey), columns of leavers and joiners, or noise that varies."

@@ -26,6 +26,7 @@ __all__ = [
     "check_output",
     "check_outputs",
     "check_picture",
+    "check_seed",
     "chosen_scenario",
     "interruptible",
     "library",
@@ -111,6 +112,13 @@ def check_picture(path: Path | None, *, force: bool) -> None:
     known = FigureCanvasBase.get_supported_filetypes()
     if path.suffix.removeprefix(".").lower() not in known:
         raise ValueError(f"{path}: the name of a picture ends in one of {', '.join('.' + kind for kind in known)}.")
+
+
+def check_seed(seed: int) -> int:
+    """`seed`, if it is one that random keys are made of."""
+    if not 0 <= seed < 2**31:
+        raise ValueError(f"Argument `seed` must lie in [0, 2^31), but is {seed}.")
+    return seed
 
 
 def check_outputs(save: Path | None, plot: Path | None, *, force: bool, option: str = "--save") -> None:

@@ -25,6 +25,7 @@ from perfjax.cli._shared import (
     Threshold,
     accuracy,
     check_outputs,
+    check_seed,
     chosen_scenario,
     library,
     plots,
@@ -96,9 +97,7 @@ def _sampling(solver, trials, seed) -> dict[str, int]:
             if value is not None:
                 raise ValueError(f"The law is computed without sampling: {name} goes with --solver users or counts.")
         return {}
-    seed = 0 if seed is None else seed
-    if not 0 <= seed < 2**31:
-        raise ValueError(f"Argument `seed` must lie in [0, 2^31), but is {seed}.")
+    seed = check_seed(0 if seed is None else seed)
     trials = TRIALS if trials is None else trials
     if trials >= 2**31:  # said before the first chunk of them runs
         raise ValueError(f"Argument `trials` must be below 2^31, but is {trials}.")
