@@ -108,11 +108,12 @@ def data_rows(fitted: Fit) -> Float[Array, "rows free"]:
 def _known_in_words(found):
     growth, fitted = found.profiles[GROWTH], found.fitted
     n, x = (float(value) for value in fitted.problem.growth_place)
+    estimate, low, high = growth.shown
     mechanism, who = fitted.problem.scenario.mechanism, fitted.problem.scenario.participation
     formula = "1 + r - (q + r) p" if who.recruiters == "spared" else "1 + r - q p"
     yield (
         f"The growth factor C = {formula} per round, at {mechanism.noise_name} {x:.4g} and {n:.6g} users, is"
-        f" {growth.estimate:.4g} ({growth.level:.0%} interval {growth.low:.4g} to {growth.high:.4g})."
+        f" {estimate} ({growth.level:.0%} interval {low} to {high})."
     )
     known = [name for name, sure in found.identified.items() if sure]
     if known:

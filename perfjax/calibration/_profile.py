@@ -10,6 +10,7 @@ import scipy.special
 from jaxtyping import Float
 
 from perfjax import _check
+from perfjax._digits import telling_digits
 from perfjax.calibration._fit import Fit, refit
 from perfjax.calibration._likelihood import Constraint
 from perfjax.calibration._parameters import PARAMETERS, natural
@@ -53,7 +54,14 @@ class Profile(eqx.Module):
 
     def __str__(self) -> str:
         left, right = ("[" if self.closed[0] else "("), ("]" if self.closed[1] else ")")
-        return f"{self.name} {self.estimate:.4g}, {self.level:.0%} in {left}{self.low:.4g}, {self.high:.4g}{right}"
+        estimate, low, high = self.shown
+        return f"{self.name} {estimate}, {self.level:.0%} in {left}{low}, {high}{right}"
+
+    @property
+    def shown(self) -> tuple[str, str, str]:
+        """Estimate, low and high, in as many digits as tell the ends apart."""
+        digits = telling_digits(self.low, self.high)
+        return tuple(f"{x:.{digits}g}" for x in (self.estimate, self.low, self.high))
 
 
 def as_one_fit(fitted: Fit) -> Fit:

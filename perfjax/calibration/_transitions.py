@@ -39,8 +39,8 @@ class Plan(NamedTuple):
         small: whether a count is so small that its row of the kernel is exact.
         flows: whether leavers and joiners are known in a round.
         nodes: how many of the shared noise are looked at.
-        ridges: whether fewer different noises than `FEW_NOISES` were used: then many values of the parameters explain the
-            counts nearly as well, and the likelihood may have several maxima.
+        ridges: whether fewer different noises than `FEW_NOISES` were used: then many values of the parameters explain
+            the counts nearly as well, and the likelihood may have several maxima.
         gaps: first index and length of every stretch of missing rounds, and the states of its chain (0: normals).
     """
 

@@ -196,10 +196,10 @@ def _print(report: dict[str, Any], fitted) -> None:
 
 def _numbers(one: dict[str, Any]) -> list[str]:
     """Estimate and interval, in as many digits as tell its ends apart."""
+    from perfjax._digits import telling_digits
+
     low, high = one["low"], one["high"]
-    digits = 4
-    if 0 < high - low < math.inf:
-        digits = min(max(digits, 2 + math.ceil(math.log10(max(abs(low), abs(high)) / (high - low)))), 15)
+    digits = telling_digits(low, high)
     shown = ("-" if x is None else f"{x:.{digits}g}" for x in (one["estimate"], low))
     return [*shown, "unbounded" if high == math.inf else f"{high:.{digits}g}"]
 
