@@ -23,7 +23,7 @@ from perfjax.tuning._descent import best_of, descend
 
 __all__ = ["Design", "best_noise_gradient", "design_experiment", "experiment_information"]
 
-CANDIDATES, STARTS, STEPS = 256, 8, 100
+CANDIDATES, STARTS, STEPS = 256, 16, 100
 FLAT = 1e-4  # slope of a log determinant, or of a log variance, that is as good as 0
 ROUNDED = 1e-5  # of the greatest entry, what may be off in an information matrix
 BASE = 1e-6  # information of a flat prior, so that one round has a determinant
@@ -214,7 +214,10 @@ def _designed(scenario, free, rounds, key, log_bounds, known, gradient, of_noise
         found = _loss(known + experiment_information(scenario, free, jnp.exp(log_noise))[0], gradient, of_noise)
         return jnp.where(jnp.isfinite(found), found, 1e10)
 
-    starts = jax.random.uniform(key, (CANDIDATES, rounds), low.dtype, low, high)
+    # Best designs often lie at the bounds, in most of their rounds: half of the candidates do.
+    inside, side = (jax.random.uniform(k, (CANDIDATES, rounds), low.dtype) for k in jax.random.split(key))
+    at_bounds = (jnp.arange(CANDIDATES) % 2 == 0)[:, None]
+    starts = low + (high - low) * jnp.where(at_bounds, jnp.round(side), inside)
     starts = starts[jnp.argsort(jax.vmap(loss)(starts))[:STARTS]]
     descents = jax.lax.map(
         lambda start: descend(jax.value_and_grad(loss), start, low, high, steps=STEPS, tolerance=FLAT), starts
