@@ -162,7 +162,7 @@ def test_the_command_says_it_in_words(run, tmp_path):
         (("--records", "0.1,0.3", "--family", "sums"), '`family` must be "moments" or "thresholds"'),
         (("--records", "0.1,0.3", "--seed", 2**31), "`seed` must be below 2^31"),
         (("--data", "load.csv", "--column", "watt"), "Unknown column `watt`"),
-        (("--data", "load.csv", "--column", "note"), 'row 2: Column `note` must be a finite number, but is "x"'),
+        (("--data", "load.csv", "--column", "note"), 'row 1: Column `note` must be a finite number, but is "x"'),
         (("--data", "load.csv", "--column", "load", "--size", 9), "`size` must be at most 3"),
         (("--data", "load.csv"), "Give --data and --column together"),
         (("missing.toml",), "missing.toml"),
