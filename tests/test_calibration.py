@@ -14,7 +14,8 @@ from scenarios import response
 import perfjax as pj
 from perfjax import calibration
 from perfjax.calibration import Beta, LogNormal, Series, _design, _few, _series, _shared, _transitions
-from perfjax.calibration._parameters import slope
+from perfjax.calibration._parameters import natural, slope
+from perfjax.calibration._posterior import posterior_draws
 from perfjax.law._kernel import kernel_of
 from perfjax.law._nodes import Grid
 
@@ -469,12 +470,30 @@ def test_what_a_fit_means_for_the_best_noise():
 
 
 @pytest.mark.slow
-def test_a_prior_takes_draws_from_the_normal(survey_with_prior):
+def test_a_prior_takes_draws_from_the_posterior(survey_with_prior):
     best = calibration.best_noise(survey_with_prior.fitted, key=jax.random.key(1), replicates=20)
-    assert best.by == "normal"
-    assert best.regret > 0.001
+    assert best.by == "posterior"
+    assert 0.001 < best.regret < best.high_regret
     low, high = best.interval
     assert low < high
+
+
+@pytest.mark.slow
+def test_draws_of_the_posterior_lie_where_the_likelihood_is_great(survey_with_prior):
+    draws = posterior_draws(survey_with_prior.fitted, jax.random.key(3), 100)
+    for i, name in enumerate(survey_with_prior.fitted.free):
+        profile, value = survey_with_prior.profiles[name], natural(name, draws[:, i])
+        share = np.mean((value >= profile.low) & (value <= profile.high))
+        assert share > 0.9, (name, share)
+
+
+@pytest.mark.slow
+def test_draws_of_the_posterior_scatter_by_the_standard_error():
+    fitted = calibration.fit(counted(EPSILONS), BITS, free=("leave", "recruit"))
+    draws = posterior_draws(fitted, jax.random.key(3), 200)
+    for i, name in enumerate(fitted.free):
+        close(np.mean(natural(name, draws[:, i])), fitted.estimate[name], 0.01)
+        close(np.std(natural(name, draws[:, i])), fitted.standard_error[name], 0.15)
 
 
 @pytest.fixture(scope="module")

@@ -91,7 +91,8 @@ def design_experiment(
 
     I_0 what is known and J the whitened Jacobian of mean and variance of the next count, at the estimate. "determinant"
     makes log det I great, "best-noise" g^T I^-1 g small, g the gradient of the log of the best noise; each is climbed
-    by its gradient from the best of many random designs.
+    by its gradient from the best of many random designs. All of it is local to the estimate, and the counts to come
+    are taken to vary as the model says: after a fit that found them to vary more, that promises too much.
 
     Args:
         scenario: the estimate, as `Fit.scenario`; its population is that of the first round.

@@ -14,12 +14,12 @@ from perfjax.calibration._parameters import PARAMETERS, as_free, natural, slope
 from perfjax.calibration._priors import AbstractPrior, as_priors
 from perfjax.calibration._search import climb, in_chunks, prepared
 from perfjax.calibration._series import Series, as_series, check_fits, labelled
-from perfjax.calibration._transitions import plan_of
+from perfjax.calibration._transitions import Plan, plan_of
 from perfjax.leakage import check_count_level
 from perfjax.reconstruction import contrast_bound
 from perfjax.scenario import Scenario, as_single
 
-__all__ = ["KNOWN", "Fit", "deviations", "fit", "refit"]
+__all__ = ["KNOWN", "Fit", "deviations", "fit", "fit_as_planned", "refit"]
 
 RIDGES, ONE_TOP = (15, 4), (0, 2)  # steps from every start, and how many of them go on
 DETECTED = 0.01  # of the overdispersion test: the chance of a false alarm
@@ -111,7 +111,8 @@ class Fit(eqx.Module):
             for name, value in self.estimate.items()
         ]
         settled = "converged" if bool(self.converged) else "not converged"
-        return "\n".join([f"Fit of {self.series}, {settled}", *lines, f"  dispersion  {float(self.dispersion):.4g}"])
+        dispersion = f"  dispersion  {float(self.dispersion):.4g}"
+        return "\n".join([f"Fit of {self.series}, {settled} (what it identifies: identifiability)", *lines, dispersion])
 
 
 def deviations(fitted: Fit) -> Float[Array, "*groups free"]:
@@ -180,8 +181,15 @@ def fit(
     free = as_free(free, scenario)
     check_fits(series, scenario)
     priors = as_priors(prior, free)
+    return fit_as_planned(series, scenario, free, priors, plan_of(series, scenario))
+
+
+def fit_as_planned(
+    series: Series, scenario: Scenario, free: tuple[str, ...], priors: tuple[AbstractPrior, ...], plan: Plan
+) -> Fit:
+    """`fit` of what is checked."""
     parts = _check.in_precision((series, scenario, priors), scenario.population.dtype)
-    problem = _problem(*parts, free, plan_of(series, scenario))
+    problem = _problem(*parts, free, plan)
     found = in_chunks(lambda some: _fitted(some, series.labels), problem)
     groups = series.population.shape[:-1]
     return jax.tree.map(lambda x: x.reshape(*groups, *x.shape[1:]), found)

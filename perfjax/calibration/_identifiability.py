@@ -139,7 +139,7 @@ def _unknown_in_words(found):
     yield f"{found.profiles[unknown[0]].level:.0%} ranges{told}: {', '.join(ranges)}."
     by_spread = found.constant_noise and not told and float(found.fitted.dispersion) == 1
     if by_spread and any(any(found.profiles[name].closed) for name in unknown):
-        yield "They rest on how much counts vary too, to which other causes may add."
+        yield "They rest on how much counts vary too: if anything else moves the counts, they are wrong."
 
 
 def _dispersion_in_words(fitted):
@@ -147,7 +147,7 @@ def _dispersion_in_words(fitted):
         yield (
             f"The counts vary {float(fitted.dispersion):.3g} times as much as the model says (variance; p ="
             f" {float(fitted.dispersion_p_value):.1g}): overdispersed. Intervals are wider by"
-            f" {float(fitted.dispersion) ** 0.5:.3g} for it, and rest on mean counts only."
+            f" {float(fitted.dispersion) ** 0.5:.3g} for it, and rest on means only."
         )
 
 

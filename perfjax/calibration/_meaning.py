@@ -8,10 +8,13 @@ from jaxtyping import Array, Bool, Float
 
 from perfjax import _check
 from perfjax.calibration._design import best_noise_gradient
-from perfjax.calibration._fit import Fit, deviations, fit
+from perfjax.calibration._fit import Fit, deviations, fit_as_planned
 from perfjax.calibration._parameters import natural
+from perfjax.calibration._posterior import posterior_draws
+from perfjax.calibration._priors import as_priors
 from perfjax.calibration._profile import as_one_fit, cutoff
 from perfjax.calibration._series import Series
+from perfjax.calibration._transitions import plan_of
 from perfjax.montecarlo import simulate_counts
 from perfjax.montecarlo._inputs import as_key
 from perfjax.objectives import AbstractObjective, CumulativeError
@@ -31,7 +34,7 @@ class BestNoise(eqx.Module):
         draws: the best noise of each draw of the parameters; no privacy as the mechanism writes it.
         regrets: relative regret of the estimate's noise if the draw is the truth, at least 0.
         pays: whether privacy pays in each draw.
-        by: how the parameters were drawn, "bootstrap" or "normal".
+        by: how the parameters were drawn, "bootstrap" or "posterior".
         level: of the intervals, in (0, 1).
     """
 
@@ -56,8 +59,13 @@ class BestNoise(eqx.Module):
 
     @property
     def regret(self) -> float:
-        """Mean relative regret."""
-        return float(jnp.mean(self.regrets))
+        """Relative regret at the median draw: a few draws have so much that a mean would be theirs."""
+        return float(jnp.median(self.regrets))
+
+    @property
+    def high_regret(self) -> float:
+        """Relative regret that a share `level` of the draws stay below."""
+        return float(np.quantile(np.asarray(self.regrets), self.level, method="inverted_cdf"))
 
     @property
     def probability_privacy_pays(self) -> float:
@@ -77,7 +85,7 @@ class BestNoise(eqx.Module):
             f"Best {mechanism.noise_name} {float(self.optimum.noise):.4g}{told}\n"
             f"  {self.level:.0%} by {self.by:<9}  {ends[0]:.4g} to {ends[1]:.4g}\n"
             f"  {self.level:.0%} to 1st order {to_first_order}\n"
-            f"  regret            {self.regret:.3g} on average\n"
+            f"  regret            {self.regret:.3g} at the median, below {self.high_regret:.3g} with {self.level:.0%}\n"
             f"  P(privacy pays)   {self.probability_privacy_pays:.3g}"
         )
 
@@ -97,8 +105,8 @@ def best_noise(
 
     Draws of the parameters: series simulated by the count simulator from the estimate, with the same noise and missing
     rounds, each fitted anew (parametric bootstrap), their deviations widened by the root of the dispersion. With a
-    prior, known leavers or an inflow, which the simulator does not give: from the normal of the observed information,
-    and so for a series that collapses before it has two counts.
+    prior, known leavers or an inflow, which the simulator does not give: from the posterior, with a flat prior where
+    none was given, and so for a series that collapses before it has two counts.
 
     Args:
         fitted: the fit of one series.
@@ -121,7 +129,7 @@ def best_noise(
         >>> counts, prior = [400, 410, 421, 429, 440], {"leave": pj.calibration.survey_prior()}
         >>> fitted = pj.calibration.fit(counts, pj.preset("randomized-response"), free="leave", prior=prior)
         >>> best_noise(fitted, key=jax.random.key(0), replicates=20).by
-        'normal'
+        'posterior'
     """
     as_one_fit(fitted)
     key, replicates = as_key(key), _check.as_count(replicates, "replicates", low=2)
@@ -131,7 +139,7 @@ def best_noise(
     gradient, sensitivity = best_noise_gradient(optimum, fitted.free)
     plain = all(one.is_flat for one in fitted.problem.prior) and not fitted.problem.plan.flows
     plain = plain and not np.any(np.asarray(fitted.series.inflow) > 0)
-    places = _bootstrap(fitted, key, replicates) if plain else _normal_draws(fitted, key, replicates)
+    places = _bootstrap(fitted, key, replicates) if plain else posterior_draws(fitted, key, replicates)
     leaves = {name: natural(name, places[:, i]) for i, name in enumerate(fitted.free)}
     draws, regrets, pays = _tuned(fitted.scenario, objective, leaves, optimum.noise)
     return BestNoise(
@@ -141,7 +149,7 @@ def best_noise(
         draws=draws,
         regrets=jnp.maximum(regrets, 0),
         pays=pays,
-        by="bootstrap" if plain else "normal",
+        by="bootstrap" if plain else "posterior",
         level=level,
     )
 
@@ -171,19 +179,15 @@ def _bootstrap(fitted, key, replicates):
     counts = np.where(counts < 1, np.nan, counts)
     alive = np.sum(~np.isnan(counts), axis=1) >= 2
     series = Series(np.where(alive[:, None], counts, n[first:]), noise=noise)
-    again = fit(series, truth.with_noise(jnp.asarray(noise[0], truth.population.dtype)), free=fitted.free)
+    truth = truth.with_noise(jnp.asarray(noise[0], truth.population.dtype))
+    # They stand about the estimate, from where they are climbed: no need to look for ridges.
+    plan = plan_of(series, truth)._replace(ridges=False)
+    again = fit_as_planned(series, truth, fitted.free, as_priors(None, fitted.free), plan)
     widened = fitted.places + jnp.sqrt(fitted.dispersion) * (again.places - fitted.places)
     widened = jnp.clip(widened, fitted.problem.low, fitted.problem.high)
-    return jnp.where(alive[:, None], widened, _normal_draws(fitted, jax.random.fold_in(key, replicates), replicates))
-
-
-def _normal_draws(fitted, key, replicates):
-    size, vectors = np.linalg.eigh(np.asarray(fitted.information, float))
-    spread = vectors / np.sqrt(np.maximum(size, 1e-2))  # what is not known at all spans the box
-    z = np.asarray(jax.random.normal(key, (replicates, size.size), fitted.places.dtype))
-    return jnp.clip(
-        fitted.places + jnp.asarray(z @ spread.T, fitted.places.dtype), fitted.problem.low, fitted.problem.high
-    )
+    if np.all(alive):
+        return widened
+    return jnp.where(alive[:, None], widened, posterior_draws(fitted, jax.random.fold_in(key, replicates), replicates))
 
 
 @eqx.filter_jit

@@ -65,15 +65,22 @@ def fit(
     check_seed(seed)
     columns = {"noise": noise_column, "leavers": leavers, "joiners": joiners, "inflow": inflow}
     series = calibration.load_series(data, column=column, time=time, **columns)
+    notes = []
     if scenario is None and preset is None:
         preset = "breach-survey"
-    start, notes = _start(pj, chosen_scenario(pj, scenario, preset), series)
+        notes = [
+            "Neither --scenario nor --preset was given: the mechanism and leaks of preset breach-survey are assumed."
+        ]
+    start = _start(pj, chosen_scenario(pj, scenario, preset), series, notes)
     names, priors = _free(start, free), _priors(calibration, prior)
-    with by_column(data, {"population": column, **columns}):
-        fitted = calibration.fit(series, start, free=names, prior=priors)
-    found = calibration.identifiability(fitted)
-    fitted = found.fitted  # the higher one, where there are two maxima
-    meaning = _meaning(calibration, fitted, replicates, seed)
+    with Console(stderr=True).status("Fitting") as step:
+        with by_column(data, {"population": column, **columns}):
+            fitted = calibration.fit(series, start, free=names, prior=priors)
+        step.update("Profiling the likelihood")
+        found = calibration.identifiability(fitted)
+        fitted = found.fitted  # the higher one, where there are two maxima
+        step.update(f"Drawing {replicates} sets of parameters")
+        meaning = _meaning(calibration, fitted, replicates, seed)
     report = _report(pj, fitted, found, meaning, notes)
     if as_json:
         print(json.dumps(_finite(report), indent=2, allow_nan=False))
@@ -87,8 +94,12 @@ def fit(
     if out is not None and not as_json:
         unknown = _unknown(report)
         if unknown:
-            print(f"It holds the most probable values, also of what is not identified: {', '.join(unknown)}.")
+            print(f"{out} holds the most probable values, also of what is not identified: {', '.join(unknown)}.")
         print(f"Next: perfjax tune {out}")
+
+
+def _cost(regret: float) -> str:
+    return f"{1 + regret:.4g} times" if regret < MANY else f"more than {MANY} times"
 
 
 def _unknown(report):
@@ -110,14 +121,15 @@ def _priors(calibration, texts):
     return found
 
 
-def _start(pj, scenario, series):
-    """The scenario to start from, with room for the counts, and what to tell about that."""
+def _start(pj, scenario, series, notes):
+    """The scenario to start from, with room for the counts; told in a note."""
     import numpy as np
 
     greatest, cap = float(np.nanmax(np.asarray(series.population))), float(scenario.participation.cap)
     if greatest < cap:
-        return scenario, []
-    return scenario.replace(cap=ROOM * greatest), [f"cap raised from {cap:g} to {ROOM * greatest:g}, above the counts"]
+        return scenario
+    notes.append(f"The cap was raised from {cap:g} to {ROOM * greatest:g}, above the counts.")
+    return scenario.replace(cap=ROOM * greatest)
 
 
 def _meaning(calibration, fitted, replicates, seed):
@@ -174,6 +186,7 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
             "first_order": None if meaning.delta_reason else [float(x) for x in meaning.delta_interval],
             "by": meaning.by,
             "regret": meaning.regret,
+            "high_regret": meaning.high_regret,
             "probability_privacy_pays": meaning.probability_privacy_pays,
         }
     return report
@@ -191,7 +204,7 @@ def _print(report: dict[str, Any], fitted) -> None:
         table.add_row(f"best {best['name']}", *_numbers(best), "")
     console.print(table)
     for text in (report["verdict"], *report["notes"], *_closing(report, best)):
-        print(text)
+        console.print(text, highlight=False, markup=False)
 
 
 def _numbers(one: dict[str, Any]) -> list[str]:
@@ -210,11 +223,10 @@ def _closing(report: dict[str, Any], best: dict[str, Any] | None) -> Iterator[st
     if best is not None:
         if best["status"] != "interior minimum":
             yield f"Best {best['name']}: {best['status']}."
-        cost = f"{best['regret']:.2%} more error than with the truth"
-        if best["regret"] > 1:
-            times = f"{1 + best['regret']:.3g}" if best["regret"] < MANY else f"more than {MANY}"
-            cost = f"{times} times the error of tuning with the truth"
-        pays = best["probability_privacy_pays"]
-        yield f"Tuning with the estimate costs {cost}, on average; privacy pays with probability {pays:.2f}."
+        likely, most = (_cost(best[name]) for name in ("regret", "high_regret"))
+        yield (
+            f"Tuning with the estimate costs up to {likely} the error of tuning with the truth in half of the draws,"
+            f" up to {most} in 95 %; privacy pays with probability {best['probability_privacy_pays']:.2f}."
+        )
     if _unknown(report):
-        yield "To learn more: a prior (--prior survey), columns of leavers and joiners, or noise that varies."
+        yield "To learn more: a prior (such as --prior survey), columns of leavers and joiners, or noise that varies."

@@ -1,0 +1,63 @@
+"""Draws of the parameters that a series, and a prior, leave possible."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from perfjax.calibration._fit import Fit
+from perfjax.calibration._parameters import PARAMETERS
+from perfjax.calibration._search import climb, prepared
+
+__all__ = ["posterior_draws"]
+
+STEPS = 40  # of every walker
+STRETCH = 2.0
+FAR = 12.0  # of a log density below the greatest, where no walker starts
+
+
+def posterior_draws(fitted: Fit, key: Array, count: int) -> Float[Array, "count free"]:
+    """Places in proportion to likelihood times prior; a probability without a prior is uniform, and so is, over the
+    thresholds searched, the logarithm of one.
+
+    Walkers stretch towards and away from each other, which suits ridges of any direction. With overdispersed counts,
+    the quasi likelihood stands for the likelihood.
+
+    Source: Goodman and Weare (2010), Ensemble samplers with affine invariance.
+    """
+    problem, _ = prepared(jax.tree.map(lambda x: x[None], fitted.problem))
+    low, high = (np.asarray(x[0], float) for x in (problem.low, problem.high))
+    named = zip(fitted.free, fitted.problem.prior, strict=True)
+    flat = [one.is_flat and PARAMETERS[name].kind == "probability" for name, one in named]
+
+    def log_density(places):
+        found = climb(problem, jnp.asarray(places, fitted.places.dtype)[None], iterations=0).found.value[0]
+        uniform = -np.logaddexp(0, places[:, flat]) - np.logaddexp(0, -places[:, flat])  # logs of slopes of log odds
+        inside = np.all((places >= low) & (places <= high), axis=1)
+        return np.where(inside & ~np.isnan(found), np.asarray(found, float) + np.sum(uniform, axis=1), -np.inf)
+
+    random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    walkers = _about(fitted, random, 2 * max(-(-count // 2), low.size + 1), low, high)
+    value = log_density(walkers)
+    near = np.flatnonzero(value > np.max(value) - FAR)
+    start = np.where(value > np.max(value) - FAR, np.arange(value.size), random.choice(near, value.size))
+    walkers, value = walkers[start], value[start]
+    halves = np.split(np.arange(value.size), 2)
+    for _ in range(STEPS):
+        for moving, still in (halves, halves[::-1]):
+            towards = walkers[random.choice(still, moving.size)]
+            factor = (1 + (STRETCH - 1) * random.random(moving.size)) ** 2 / STRETCH
+            there = towards + factor[:, None] * (walkers[moving] - towards)
+            new = log_density(there)
+            gain = (low.size - 1) * np.log(factor) + new - value[moving]
+            better = np.log(random.random(moving.size)) < gain
+            walkers[moving] = np.where(better[:, None], there, walkers[moving])
+            value[moving] = np.where(better, new, value[moving])
+    return jnp.asarray(walkers[:count], fitted.places.dtype)
+
+
+def _about(fitted, random, count, low, high):
+    """From the normal about the estimate, in the box; wide where nothing is known."""
+    size, vectors = np.linalg.eigh(np.asarray(fitted.information, float))
+    spread = vectors / np.sqrt(np.maximum(size, 0.1))
+    return np.clip(np.asarray(fitted.places, float) + random.standard_normal((count, size.size)) @ spread.T, low, high)
