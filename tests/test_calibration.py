@@ -452,7 +452,7 @@ def test_the_command_keeps_what_is_not_identified_apart(tmp_path, run):
     close(report["quantities"]["growth"]["estimate"], 1, 2e-3)
     code, text, error = run("fit", data, *options[:-1], "--out", tmp_path / "out.toml")
     assert code == 0, error
-    assert "It holds the most probable values, also of what is not identified: leave, recruit." in text
+    assert "out.toml holds the most probable values, also of what is not identified: leave, recruit." in text
 
 
 @pytest.mark.slow
