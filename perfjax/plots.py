@@ -227,7 +227,7 @@ def plot_series(found: Identifiability, ax: Axes | None = None) -> Axes:
 
 
 def plot_profile(profile: Profile, ax: Axes | None = None) -> Axes:
-    """A profile likelihood: twice the drop from its maximum, with the level where the interval ends.
+    """A profile likelihood: twice the drop from its maximum, with the level where the interval ends, and the interval.
 
     Args:
         profile: of `calibration.profiles`.
@@ -237,8 +237,14 @@ def plot_profile(profile: Profile, ax: Axes | None = None) -> Axes:
     shown = np.isfinite(profile.drops) & (profile.drops < 4 * profile.cutoff)
     ax.plot(profile.values[shown], profile.drops[shown], ".-", color="C0")
     ax.axhline(profile.cutoff, color="C3", linestyle="--", label=f"{profile.level:.0%}")
-    ax.set_xscale("log" if profile.name == "threshold" else "linear")
-    ax.set(xlabel=profile.name, ylabel="2 (log-likelihood drop)", title="" if all(profile.closed) else "not closed")
+    seen = profile.values[shown]
+    ax.axvspan(max(profile.low, seen.min()), min(profile.high, seen.max()), color="C0", alpha=0.1, linewidth=0)
+    if profile.name == "threshold":
+        ax.set_xscale("log")
+        ax.tick_params(axis="x", which="both", labelsize="small", labelrotation=30)
+    open_ends = [side for side, closed in zip(("below", "above"), profile.closed, strict=True) if not closed]
+    title = f"open {' and '.join(open_ends)}" if open_ends else ""
+    ax.set(xlabel=profile.name, ylabel="2 (log-likelihood drop)", title=title)
     ax.legend(fontsize="small")
     return ax
 
