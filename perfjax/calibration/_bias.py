@@ -28,7 +28,8 @@ def bias(fitted: Fit) -> dict[str, Float[Array, "*groups"]]:
         fitted: a fit without a prior, of one series or of groups.
 
     Returns:
-        By free parameter, in its own unit; NaN where it exceeds the standard error: the expansion says nothing there.
+        By free parameter, in its own unit; NaN where that of one exceeds its standard error (J'J)^-1/2: the expansion
+        says nothing there.
 
     Raises:
         ValueError: if the fit had a prior, which moves estimates on purpose.
@@ -45,12 +46,10 @@ def bias(fitted: Fit) -> dict[str, Float[Array, "*groups"]]:
     """
     if not all(one.is_flat for one in fitted.problem.prior):
         raise ValueError("Argument `fitted` must be a fit without a prior, which moves estimates on purpose.")
-    errors = fitted.standard_error
     groups, size = fitted.places.shape[:-1], fitted.places.shape[-1]
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(groups) :]), (fitted.problem, fitted.places))
     found = in_chunks(_biases, flat).reshape(*groups, size)
-    by_name = {name: found[..., i] for i, name in enumerate(fitted.free)}
-    return {name: jnp.where(jnp.abs(by_name[name]) < e, by_name[name], jnp.nan) for name, e in errors.items()}
+    return {name: found[..., i] for i, name in enumerate(fitted.free)}
 
 
 @eqx.filter_jit
@@ -75,4 +74,5 @@ def _bias(problem, places):
     covariance = jnp.linalg.inv(product(slopes.T, slopes))
     second = jax.jacfwd(jax.jacfwd(means))(values)
     curvature = jnp.einsum("tkl,kl->t", second, covariance, precision="highest")
-    return -product(covariance, product(slopes.T, curvature)) / 2
+    found = -product(covariance, product(slopes.T, curvature)) / 2
+    return jnp.where(jnp.all(found**2 < jnp.diagonal(covariance)), found, jnp.nan)
