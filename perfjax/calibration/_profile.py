@@ -22,7 +22,7 @@ GROWTH = "growth"
 STEPS = 24  # of a walk, at most, on each side
 NEAR, LONGEST = 1e-6, 2.0  # of a step, on the unconstrained scale
 CLOSER = 2  # more levels of each side, where an interval ends
-AGAIN, HIGHER = 3, 0.01  # fits at most, where a walk meets a log likelihood so much higher than the fit's
+AGAIN, HIGHER = 2, 0.01  # fits at most, where a walk meets a log likelihood so much higher than the fit's
 WORSE = 1e-3  # of a log likelihood, than further out: a climb that did not get there
 
 
@@ -121,19 +121,20 @@ def profiled(fitted: Fit, level: float) -> tuple[Fit, dict[str, Profile]]:
     """`profiles`, about the highest place that they meet: the fit that starts there, if it is not this one."""
     as_one_fit(fitted)
     level = _check.as_level(level)
+    cut, walk, value, place = _walk(fitted, level)
     for _ in range(AGAIN):
-        cut = float(cutoff(fitted, level))
-        walk, value, place = _walk(fitted, cut)
         if value < float(fitted.log_likelihood) + HIGHER:
             break
         fitted = refit(fitted, jnp.asarray(place, fitted.places.dtype))
+        cut, walk, value, place = _walk(fitted, level)
     return fitted, {name: _profile(fitted, name, *steps, cut, level) for name, steps in walk.items()}
 
 
-def _walk(fitted, cut):
-    """For each quantity, levels on both sides of its estimate and twice the drop of the log likelihood there; and the
-    highest value met, with its place.
+def _walk(fitted, level):
+    """The drop where intervals end; for each quantity, levels on both sides of its estimate and twice the drop of the
+    log likelihood there; and the highest value met, with its place.
     """
+    cut = float(cutoff(fitted, level))
     names = (*fitted.free, GROWTH)
     about = _quadratic(fitted)
     contrast = np.repeat(np.eye(len(names)), 2, axis=0)
@@ -156,7 +157,8 @@ def _walk(fitted, cut):
     drops = _drops(values)
     both = (x.reshape(-1, len(names), 2).swapaxes(0, 1).reshape(len(names), -1) for x in (levels, drops))
     best = np.unravel_index(np.argmax(values), values.shape)
-    return {name: _distinct(*rows) for name, *rows in zip(names, *both, strict=True)}, values[best], places[best]
+    walk = {name: _distinct(*rows) for name, *rows in zip(names, *both, strict=True)}
+    return cut, walk, values[best], places[best]
 
 
 def _outwards(highest, about, places, top, limit):
