@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from perfjax._linear import product
 from perfjax.calibration._fit import Fit
-from perfjax.calibration._likelihood import Problem, evaluate
+from perfjax.calibration._likelihood import Problem, evaluate, whitener
 from perfjax.calibration._parameters import natural
 from perfjax.calibration._search import in_chunks, prepared
 from perfjax.calibration._transitions import terms
@@ -59,15 +59,12 @@ def _biases(batched: tuple[Problem, Float[Array, "groups free"]]) -> Float[Array
 
 
 def _bias(problem, places):
-    told = evaluate(problem, places).terms
-    over = problem.dispersion > 1
-    whitening = jnp.where(over, problem.weights / jnp.sqrt(problem.dispersion), told.whitening)
-    trusted = jnp.where(over, told.trusted, 1)
+    whitening = whitener(problem, evaluate(problem, places).terms)
 
     def means(values):
         scenario = problem.scenario.with_leaves(**dict(zip(problem.free, values, strict=True)))
         expected = terms(scenario, problem.series, problem.plan, problem.law_at(scenario)).expected
-        return (product(whitening, expected[..., None])[..., 0] * trusted).ravel()
+        return product(whitening, expected[..., None]).ravel()
 
     values = jnp.stack([natural(name, places[i]) for i, name in enumerate(problem.free)])
     slopes = jax.jacfwd(means)(values)

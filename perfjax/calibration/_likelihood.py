@@ -17,7 +17,7 @@ from perfjax.calibration._terms import Terms
 from perfjax.calibration._transitions import Plan, growth_at_place, terms
 from perfjax.scenario import Scenario
 
-__all__ = ["ITERATIONS", "Constraint", "Evaluation", "Maximum", "Problem", "evaluate", "maximise"]
+__all__ = ["ITERATIONS", "Constraint", "Evaluation", "Maximum", "Problem", "evaluate", "maximise", "whitener"]
 
 ITERATIONS = 100
 LONGEST = 2.0  # of a step, on the unconstrained scale
@@ -89,15 +89,18 @@ def evaluate(problem: Problem, places: Float[Array, " free"]) -> Evaluation:
 
 def _by_counts(problem, found, log_slopes, slopes):
     """The log likelihood, or the quasi likelihood in its place, its gradient, and whitened rows."""
-    over = problem.dispersion > 1
-    whitening = jnp.where(over, problem.weights, found.whitening)
+    over, whitening = problem.dispersion > 1, whitener(problem, found)
     rows = jnp.einsum("tij,tjk->tik", whitening, slopes, precision="highest")
     misfit = jnp.einsum("tij,tj->ti", whitening, found.observed - found.expected, precision="highest")
-    rows = jnp.where(over, rows * found.trusted[..., None], rows) / jnp.sqrt(problem.dispersion)
-    misfit = misfit * found.trusted / jnp.sqrt(problem.dispersion)
     value = jnp.where(over, -jnp.sum(misfit**2) / 2, jnp.sum(found.log_probability))
     gradient = jnp.where(over, jnp.einsum("ti,tik->k", misfit, rows, precision="highest"), jnp.sum(log_slopes, axis=0))
     return value, gradient, rows.reshape(-1, rows.shape[-1])
+
+
+def whitener(problem: Problem, found: Terms) -> Float[Array, "terms 2 2"]:
+    """What makes the statistics of every transition independent and of variance 1; 0 for what is not to be believed."""
+    weights = problem.weights * found.trusted[..., None]
+    return jnp.where(problem.dispersion > 1, weights, found.whitening) / jnp.sqrt(problem.dispersion)
 
 
 def _log_prior(problem, places):
