@@ -1,13 +1,15 @@
 """Columns of CSV files, with everything wrong in them named by its row."""
 
 import csv
+import importlib.resources
 import math
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-__all__ = ["CsvTable", "finite", "read_table"]
+__all__ = ["CsvTable", "finite", "read_table", "shipped"]
 
 Value = TypeVar("Value")
 
@@ -76,6 +78,11 @@ def read_table(path: str | os.PathLike) -> CsvTable:
     if not rows:
         raise ValueError(f"{path}: there are no rows below the header.")
     return CsvTable(str(path), names, rows)
+
+
+def shipped(name: str) -> AbstractContextManager[Path]:
+    """A file of data that ships with perfjax, there while it is open."""
+    return importlib.resources.as_file(importlib.resources.files("perfjax") / "data" / name)
 
 
 def finite(text: str) -> float:

@@ -1,10 +1,8 @@
 """Real input that ships with perfjax; its sources are named in the files."""
 
-import importlib.resources
-
 import numpy as np
 
-from perfjax._csv import read_table
+from perfjax._csv import read_table, shipped
 from perfjax.calibration._columns import load_series
 from perfjax.calibration._priors import Beta
 from perfjax.calibration._series import Series
@@ -34,7 +32,7 @@ def published_series(column: str = "persons") -> Series:
         >>> print(published_series())
         Series of 11 rounds, 2021-01 to 2023-07, 1 missing
     """
-    with _file("lfs_participation.csv") as path:
+    with shipped("lfs_participation.csv") as path:
         return load_series(path, column=column, time="quarter")
 
 
@@ -51,11 +49,7 @@ def survey_prior() -> Beta:
         >>> print(prior.a, prior.b)
         2.0 16.0
     """
-    with _file("breach_response.csv") as path:
+    with shipped("breach_response.csv") as path:
         share = dict(read_table(path).rows)["stopped_dealing_after_notice"]
     left = float(np.round(float(share) * PEOPLE))
     return Beta(left, PEOPLE - left)
-
-
-def _file(name):
-    return importlib.resources.as_file(importlib.resources.files("perfjax") / "data" / name)

@@ -1,16 +1,16 @@
 """Records from a column of a file, brought to [-1, 1]."""
 
-import importlib.resources
 import os
 
 import numpy as np
 
 from perfjax import _check
 from perfjax._check import Numbers
-from perfjax._csv import finite, read_table
+from perfjax._csv import finite, read_table, shipped
 
 __all__ = ["read_column", "sample_columns", "sample_records", "scaled"]
 
+SAMPLE = "load_profiles_sample.csv"
 HIGHEST = 99.0  # percentile at which records are clipped
 
 
@@ -61,7 +61,7 @@ def scaled(values: Numbers) -> np.ndarray:
 
 def sample_columns() -> list[str]:
     """The columns of the sample that ships with perfjax: electricity load of households (H0) and businesses (G)."""
-    with _sample() as path:
+    with shipped(SAMPLE) as path:
         return read_table(path).names[1:]
 
 
@@ -83,9 +83,5 @@ def sample_records(column: str = "H0-A") -> np.ndarray:
         >>> sample_records().shape
         (293,)
     """
-    with _sample() as path:
+    with shipped(SAMPLE) as path:
         return scaled(read_column(path, column))
-
-
-def _sample():
-    return importlib.resources.as_file(importlib.resources.files("perfjax") / "data" / "load_profiles_sample.csv")
