@@ -1,4 +1,4 @@
-"""How fast is a series of counts fitted, and a thousand of them; and do 95 % intervals hold the truth in 95 %?
+"""How fast is a series of counts fitted, and a thousand of them?
 
 Series of 40 rounds, simulated from the published mean-estimation setting with noise between 0.5 and 8 in random order.
 SciPy's L-BFGS-B climbs perfjax's own likelihood of some of them from the same starts, by finite differences: what is
@@ -20,10 +20,9 @@ import scipy.optimize
 
 import perfjax as pj
 from perfjax import calibration
-from perfjax.calibration._likelihood import Constraint, evaluate
+from perfjax.calibration._likelihood import evaluate
 from perfjax.calibration._parameters import unconstrained
-from perfjax.calibration._profile import cutoff
-from perfjax.calibration._search import climb, in_chunks, prepared
+from perfjax.calibration._search import prepared
 
 ROUNDS, GROUPS, WITH_SCIPY = 40, 1000, 5
 NOISE = np.append(np.random.default_rng(0).permutation(np.geomspace(0.5, 8, ROUNDS)), 1.0)
@@ -65,23 +64,6 @@ def with_scipy(fitted, truth):
     return float(np.mean(seconds)), float(np.max(short))
 
 
-def coverage(fitted, truth):
-    """Share of the series whose profile interval holds the truth, by parameter."""
-    places = jnp.stack([unconstrained(name, truth.leaves()[name]) for name in fitted.free])
-    size = places.size
-
-    def greatest_there(problem):
-        problem, _ = prepared(problem)
-        groups = problem.dispersion.size
-        rows = Constraint(jnp.eye(size, size + 1), places, jnp.full(size, 1e-4))
-        rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (groups, *x.shape)), rows)
-        return climb(problem, jnp.broadcast_to(places, (groups, size, size)), rows).found.value
-
-    drops = 2 * (fitted.log_likelihood[:, None] - in_chunks(greatest_there, fitted.problem))
-    share = np.mean(np.asarray(drops) < cutoff(fitted, 0.95)[:, None], axis=0)
-    return dict(zip(fitted.free, map(float, share), strict=True))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="200 series in place of 1000")
@@ -102,7 +84,6 @@ def main():
         "groups_compilation_seconds": first_groups - wall * 16 / groups,
         "scipy_seconds": scipy_seconds,
         "scipy_log_likelihood_below": scipy_short,
-        "coverage": coverage(fitted, truth),
         "about": {
             "device": jax.devices()[0].device_kind,
             "python": platform.python_version(),
@@ -110,11 +91,10 @@ def main():
             "numpy": np.__version__,
         },
     }
-    share = ", ".join(f"{name} {value:.1%}" for name, value in found["coverage"].items())
     print(
         f"A fit of {ROUNDS} rounds: {one:.2f} s (aim 5; compilation {first - one:.0f} s); {groups} groups: "
         f"{wall:.0f} s, {processor:.0f} s of processor time (aim 60 for 1000). SciPy: {scipy_seconds:.2f} s each "
-        f"from one start, at most {scipy_short:.2g} below in log likelihood.\n95 % intervals hold the truth in: {share}"
+        f"from one start, at most {scipy_short:.2g} below in log likelihood."
     )
     out = Path(__file__).parent / "results" / "fit_cpu.json"
     out.write_text(json.dumps(found, indent=2) + "\n")
