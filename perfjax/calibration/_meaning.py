@@ -167,7 +167,7 @@ def _first_order(fitted, optimum, gradient, reason, level):
 
 
 def _bootstrap(fitted, key, replicates):
-    """Places fitted to series simulated from the estimate; from the normal where too few counts are left to fit."""
+    """Places fitted to series simulated from the estimate; from the posterior where too few are left to fit."""
     n, noise = np.asarray(fitted.series.population), np.array(fitted.series.noise)
     first = int(np.flatnonzero(~np.isnan(n))[0])
     noise = np.where(np.isnan(noise), 1.0, noise)[first:]

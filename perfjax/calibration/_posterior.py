@@ -39,8 +39,8 @@ def posterior_draws(fitted: Fit, key: Array, count: int) -> Float[Array, "count 
     random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     walkers = _about(fitted, random, 2 * max(-(-count // 2), low.size + 1), low, high)
     value = log_density(walkers)
-    near = np.flatnonzero(value > np.max(value) - FAR)
-    start = np.where(value > np.max(value) - FAR, np.arange(value.size), random.choice(near, value.size))
+    near = value > np.max(value) - FAR
+    start = np.where(near, np.arange(value.size), random.choice(np.flatnonzero(near), value.size))
     walkers, value = walkers[start], value[start]
     halves = np.split(np.arange(value.size), 2)
     for _ in range(STEPS):

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from perfjax._csv import read_table
 from perfjax.cli._shared import Dtype, Force, Json, Precision, check_output, check_seed, library
 
 __all__ = ["counts"]
@@ -93,8 +94,6 @@ def _check_files(csv_file, column, release, seed, *, force: bool) -> None:
 
 def _read(path: Path, column: str):
     """The table, and its counts."""
-    from perfjax._csv import read_table
-
     table = read_table(path)
     for number, row in enumerate(table.rows, 1):
         if len(row) != len(table.names):

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from perfjax._digits import telling_digits
 from perfjax.cli._shared import (
     Dtype,
     Force,
@@ -26,7 +27,7 @@ from perfjax.cli._shared import (
 
 __all__ = ["fit"]
 
-MANY = 1000  # times the error: beyond, the mean over the draws is that of the worst of them
+MANY = 1000  # times the error: beyond, how many does not matter
 ROOM = 10  # a cap below the counts is raised to so many times the greatest
 
 
@@ -209,8 +210,6 @@ def _print(report: dict[str, Any], fitted) -> None:
 
 def _numbers(one: dict[str, Any]) -> list[str]:
     """Estimate and interval, in as many digits as tell its ends apart."""
-    from perfjax._digits import telling_digits
-
     low, high = one["low"], one["high"]
     digits = telling_digits(low, high)
     shown = ("-" if x is None else f"{x:.{digits}g}" for x in (one["estimate"], low))
@@ -221,7 +220,9 @@ def _closing(report: dict[str, Any], best: dict[str, Any] | None) -> Iterator[st
     if not report["converged"]:
         yield "The search did not converge: more probable values may exist, and the intervals may be wrong."
     if best is not None:
-        if best["status"] != "interior minimum":
+        from perfjax.tuning import Status
+
+        if best["status"] != Status.INTERIOR.meaning:
             yield f"Best {best['name']}: {best['status']}."
         likely, most = (_cost(best[name]) for name in ("regret", "high_regret"))
         yield (
