@@ -256,16 +256,14 @@ def _mark_critical(scenario, ax):
         if scenario.mechanism.clip_radius is None or getattr(scenario.leakage, "outside", None) != "shared":
             return  # the theorem says nothing
         value = theorems.critical_noise_scale(
-            who.leave,
-            who.recruit,
+            *who.net,
             scenario.leakage.threshold,
             clip_radius=scenario.mechanism.clip_radius,
             population=scenario.population,
-            recruiters=who.recruiters,
         )
         name = "γ_c (Theorem 2)"
     elif isinstance(scenario.mechanism, RandomizedResponse):
-        value = theorems.critical_epsilon(who.leave, who.recruit, recruiters=who.recruiters)
+        value = theorems.critical_epsilon(*who.net)
         name = "ε_c (Theorem 1)"
     else:
         return

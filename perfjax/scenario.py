@@ -186,7 +186,8 @@ class Scenario(eqx.Module):
 def as_single(scenario: Scenario, name: str = "scenario") -> Scenario:
     """`scenario`, if it is one scenario and not a batch, which takes `jax.vmap` or `sweep`."""
     leaves = _check.as_kind(scenario, name, Scenario).leaves()
-    scalars = ("leave", "recruit", "floor", "cap", "threshold", "tolerance", "releases", "delta", "population")
+    rates = ("leave", "recruit", "leave_spared", "recruit_leaked")
+    scalars = (*rates, "floor", "cap", "threshold", "tolerance", "releases", "delta", "population")
     for leaf in (leaf for leaf in scalars if leaves.get(leaf) is not None and leaves[leaf].ndim):
         raise _check.fail(leaf, "be one number (a batch of scenarios takes `jax.vmap` or `sweep`)", leaves[leaf])
     return scenario

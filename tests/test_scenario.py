@@ -35,6 +35,8 @@ NEW = {
     "outside": "recomputed",
     "leave": 0.9,
     "recruit": 0.05,
+    "leave_spared": 0.04,
+    "recruit_leaked": 0.02,
     "recruiters": "everyone",
     "floor": 3.0,
     "cap": 500.0,

@@ -179,7 +179,7 @@ def fit(
     series = as_series(series)
     check_count_level(as_single(scenario).mechanism)
     free = as_free(free, scenario)
-    check_fits(series, scenario)
+    check_fits(series, scenario, free)
     priors = as_priors(prior, free)
     return fit_as_planned(series, scenario, free, priors, plan_of(series, scenario))
 

@@ -25,6 +25,8 @@ PARAMETERS = {
     "leave": Parameter("q", "probability", (0.0, 1.0)),
     "recruit": Parameter("r", "probability", (0.0, 1.0)),
     "threshold": Parameter("τ", "positive", (0.0, float("inf"))),
+    "leave_spared": Parameter("q_spared", "probability", (0.0, 1.0)),
+    "recruit_leaked": Parameter("r_leaked", "probability", (0.0, 1.0)),
 }
 
 
@@ -37,6 +39,8 @@ def as_free(free: Sequence[str], scenario: Scenario) -> tuple[str, ...]:
     _check.check_known(free, known, "parameter in `free`")
     if not free or len(set(free)) < len(free):
         raise _check.fail("free", "name one parameter or more, each once", free)
+    if "recruit_leaked" in free and scenario.participation.recruiters == "everyone":
+        raise _check.fail("free", "not name `recruit_leaked` where everyone recruits alike", free)
     return tuple(name for name in PARAMETERS if name in free)
 
 

@@ -28,6 +28,7 @@ PAIR_STARTS = (
     (0.8, 0.8),
     (0.9, 0.1),
 )  # leave and recruit, where counts are silent
+BACKGROUND = 0.02  # rates of users that leaks have no part in, to start from
 BOX = 12.0  # of log odds: nearer to 0 or 1 nothing changes
 BELOW, ABOVE = 6.0, 4.0  # of a log threshold, from the size of a log-likelihood ratio
 
@@ -131,7 +132,8 @@ def _linear_fit(problem, log_threshold, near):
     change = (series.population[1:] - series.inflow[:-1]) / series.population[:-1] - 1
     seen = ~jnp.isnan(change)
     root = jnp.where(seen, jnp.sqrt(jnp.where(seen, series.population[:-1], 1)), 0)
-    columns = jnp.stack([kept - 1, kept if who.recruiters == "spared" else jnp.ones_like(kept)], axis=-1)
+    change = change + who.leave_spared * kept - who.recruit_leaked * (1 - kept)
+    columns = jnp.stack([kept - 1, who.recruiting(1 - kept, kept)], axis=-1)
     varied = jnp.asarray([name in free for name in ("leave", "recruit")])
     near = jnp.where(varied, near, jnp.stack([who.leave, who.recruit]))
     fixed = product(columns, jnp.where(varied, 0, near))
@@ -142,4 +144,6 @@ def _linear_fit(problem, log_threshold, near):
     pair = jnp.clip(pair, 0.02, 0.98)
     found = {"leave": unconstrained("leave", pair[0]), "recruit": unconstrained("recruit", pair[1])}
     found["threshold"] = log_threshold
+    for name in ("leave_spared", "recruit_leaked"):
+        found[name] = unconstrained(name, jnp.clip(getattr(who, name), BACKGROUND, 1 - BACKGROUND))
     return jnp.stack([found[name] for name in free])

@@ -150,7 +150,7 @@ def labelled(series: Series, labels: Sequence[str] | None) -> Series:
     return Series(series.population, **columns, labels=labels)
 
 
-def check_fits(series: Series, scenario: Scenario) -> None:
+def check_fits(series: Series, scenario: Scenario, free: tuple[str, ...] = ()) -> None:
     """Raise a `ValueError` for what the model can't do (pass floor or cap, recruit more than once per user, change by
     other than leavers, joiners and inflow), and for noise that is missing or out of range.
     """
@@ -164,7 +164,10 @@ def check_fits(series: Series, scenario: Scenario) -> None:
         _check_noise(series, scenario.mechanism)
     if series.joiners is not None:
         new = np.asarray(series.joiners)
-        recruiters = n - np.asarray(series.leavers) if who.recruiters == "spared" else n
+        # Where only the leaked leave, and they never recruit, leavers are none of the recruiters.
+        apart = float(who.leave_spared) == float(who.leaked.recruit) == 0
+        apart = apart and not {"leave_spared", "recruit_leaked"} & {*free}
+        recruiters = n - np.asarray(series.leavers) if apart else n
         series._raise_if(new > recruiters, "joiners", "be at most the users who can recruit", new)
         _check_balance(series, n, floor, cap)
     inflow = np.asarray(series.inflow)

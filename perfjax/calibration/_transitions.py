@@ -20,8 +20,8 @@ from perfjax.calibration._mixture import log_mixture, mixture_moments
 from perfjax.calibration._series import Series
 from perfjax.calibration._shared import FEW_NODES, MANY_NODES, SharedLaw, over_shared, starts_of
 from perfjax.calibration._terms import Terms, chosen, masked, of_counts
-from perfjax.law._kernel import growth_and_spread
 from perfjax.law._nodes import SMALL
+from perfjax.leakage import Split
 from perfjax.participation import Participation
 from perfjax.scenario import Scenario
 
@@ -116,5 +116,5 @@ def _one_release(scenario, series, plan, law) -> Terms:
 
 def growth_at_place(who: Participation, law: SharedLaw) -> Float[Array, ""]:
     """C at the place that comes last in `law`, averaged over what users share."""
-    last = jax.tree.map(lambda x: x[-1], (law.given, law.weight))
-    return over_shared(growth_and_spread(who, last[0])[0], last[1])
+    given, weight = jax.tree.map(lambda x: x[-1], (law.given, law.weight))
+    return over_shared(who.growth(Split(given.leaked, given.kept)), weight)

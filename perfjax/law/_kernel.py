@@ -11,10 +11,9 @@ from perfjax._linear import product
 from perfjax.law._nodes import SMALL, Grid, on_nodes
 from perfjax.law._normal import density_and_tail
 from perfjax.leakage import AbstractLeakage, GivenNoise, given_noise, shared_weights
-from perfjax.participation import Participation
 from perfjax.scenario import Scenario
 
-__all__ = ["Kernel", "growth_and_spread", "kernel_of", "leaked_counts"]
+__all__ = ["Kernel", "kernel_of", "leaked_counts"]
 
 ROWS = 16  # computed at a time: a bound on memory, for each needs a table of its own
 
@@ -93,22 +92,10 @@ def _normal_rows(scenario, populations, law, weight, nodes) -> Float[Array, "n n
     E[(X - a)^+] below the mean and of E[(a - X)^+] above it, whichever is small there: nothing cancels.
     """
     n = populations[:, None]
-    growth, spread = growth_and_spread(scenario.participation, law)
+    growth, spread = scenario.participation.growth_and_spread(law.leaked, law.kept, law.spread)
     varies = spread > 0  # the square root has no derivative at 0
     std = jnp.where(varies, jnp.sqrt(jnp.where(varies, n * spread, 1)), 0)
     return jax.lax.map(lambda row: _hat_weights(*row, nodes), (n * growth, std, weight), batch_size=ROWS)
-
-
-def growth_and_spread(who: Participation, law: GivenNoise) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    """Mean and variance of the next population given what users share, both divided by n; before floor and cap."""
-    q, r = who.leave, who.recruit
-    if who.recruiters == "spared":
-        growth = 1 - q + (q + r) * law.kept
-        spread = q * (1 - q) * law.leaked + r * (1 - r) * law.kept + (q + r) ** 2 * law.spread
-    else:
-        growth = 1 - q + r + q * law.kept
-        spread = q * (1 - q) * law.leaked + r * (1 - r) + q * q * law.spread
-    return growth, spread
 
 
 def _hat_weights(mean, std, weight, nodes) -> Float[Array, " nodes"]:
@@ -167,9 +154,12 @@ def _user_generating_functions(participation, roots):
     """E[z^(users a user becomes)] for a leaked and a spared one, at `roots` roots of unity."""
     dtype = jnp.complex128 if participation.leave.dtype == jnp.float64 else jnp.complex64
     z = jnp.exp(-2j * np.pi * np.arange(roots) / roots).astype(dtype)
-    q, r = participation.leave.astype(dtype), participation.recruit.astype(dtype)
-    stays, recruits = q + (1 - q) * z, (1 - r) + r * z
-    return (stays if participation.recruiters == "spared" else stays * recruits), z * recruits
+
+    def of(rates):
+        q, r = rates.leave.astype(dtype), rates.recruit.astype(dtype)
+        return (q + (1 - q) * z) * ((1 - r) + r * z)
+
+    return of(participation.leaked), of(participation.spared)
 
 
 def _powers(base, count):

@@ -31,7 +31,8 @@ def simulate_counts(
     A release of n users draws what they share (the size of the noise), then the leaked count K given that: an exact
     binomial where users are then leaked independently (`TrueBitKept`, `ReconstructedWithin`), all or none for a count,
     else a rounded normal of exact mean and variance, enumerated for one and two users.
-    Leavers are Bin(K, q), recruits Bin(n - K, r) (everyone: Bin(n, r)), each one quantile of a uniform number.
+    Leavers are Bin(K, q) + Bin(n - K, q_spared), recruits Bin(K, r_leaked) + Bin(n - K, r) (everyone: Bin(n, r)), each
+    one quantile of a uniform number; see `Participation`.
 
     Each draw depends on (key, trial, release) alone: the number of trials or rounds changes no other draw.
 
@@ -95,15 +96,34 @@ def _run(scenario, key):
         t, x = inputs[0], scenario.noise_of(n, *inputs)
         words = jax.random.bits(jax.random.fold_in(key, t), (WORDS,), "uint32")
         leaked, error = release(scenario, n, x, words[:4])
+        spared = n - leaked
         left = binomial_from_bits(words[4], leaked, who.leave)
-        recruiters = n - leaked if who.recruiters == "spared" else n
-        joined = binomial_from_bits(words[5], recruiters, who.recruit)
+        joined = binomial_from_bits(words[5], who.recruiting(leaked, spared), who.recruit)
+        more = _by_other_causes(who, leaked, spared, jax.random.fold_in(jax.random.fold_in(key, t), 0))
         share = leaked / jnp.maximum(n, 1)
-        return who.bounded(n - left + joined), (n, share, error, scenario.error(n, x))
+        return who.bounded(n - left + joined + more), (n, share, error, scenario.error(n, x))
 
     start = who.bounded(_rounded(scenario.population))
     _, (n, share, error, expected) = jax.lax.scan(step, start, (jnp.arange(scenario.rounds + 1), scenario.noises()))
     return {"population": n, "leak_probability": share, "error": error, "expected_error": expected}
+
+
+def _by_other_causes(who, leaked, spared, key):
+    """Recruits of leaked users less spared users who leave.
+
+    Most scenarios have neither: then the two counts are not drawn, and derivatives are those of their means. In a cell
+    of a batch over these rates, they are.
+    """
+
+    def drawn():
+        words = jax.random.bits(key, (2,), "uint32")
+        recruits = binomial_from_bits(words[0], leaked, who.recruit_leaked)
+        return recruits - binomial_from_bits(words[1], spared, who.leave_spared)
+
+    def mean():
+        return who.recruit_leaked * leaked - who.leave_spared * spared
+
+    return jax.lax.cond((who.recruit_leaked > 0) | (who.leave_spared > 0), drawn, mean)
 
 
 def _mean(scenario, n, x, words: UInt32[Array, " 4"]):

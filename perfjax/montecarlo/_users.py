@@ -32,9 +32,9 @@ def simulate_users(
     r"""Simulate every user of every release.
 
     For each of the n_t users of release t: draw a record, clip it, add it to the released statistic. Then, for each
-    again: is the user leaked by what was released? A leaked user leaves with probability q; one that was spared (or
-    everyone, by `recruiters`) recruits a new one with probability r. So n_{t+1} = n_t - (left) + (recruited), held to
-    the whole numbers between `floor` and `cap`. For a mean, with o the release and z_bar the mean of clipped records,
+    again: is the user leaked by what was released? Each leaves, and recruits a new one, with the probabilities that
+    `Participation` has for a leaked or a spared user. So n_{t+1} = n_t - (left) + (recruited), held to the whole
+    numbers between `floor` and `cap`. For a mean, with o the release and z_bar the mean of clipped records,
 
         Lambda(z) = log p(o | z_bar, gamma^2 / n) - log p(o | z_bar - (z - z_bar) / (n - 1), gamma^2 / n or / (n - 1))
 
@@ -147,14 +147,13 @@ def _release(scenario, users, noise, key):
     keys, size = Keys(*jax.random.split(key, len(Keys._fields))), _block_size(mechanism)
     release = _RELEASES.function(mechanism, scenario.leakage)
     error, tests = release(mechanism, scenario.leakage, users, noise, size, keys)
-    chances = jnp.stack([participation.leave, participation.recruit])[:, None]
+    chances = jnp.stack([jnp.stack(rates) for rates in (participation.spared, participation.leaked)])[..., None]
 
     def count(is_leaked, block, tally):
         here = _present(users, block, size)
         leaked = here & is_leaked(block)
-        recruiting = here if participation.recruiters == "everyone" else here & ~leaked
-        would_leave, would_recruit = _happens(keys.decisions, block, (2, size), chances)
-        groups = leaked, leaked & would_leave, recruiting & would_recruit
+        leave, recruit = _happens(keys.decisions, block, (2, size), jnp.where(leaked, chances[1], chances[0]))
+        groups = leaked, here & leave, here & recruit
         more = (jnp.sum(who, dtype=jnp.int32) for who in groups)
         return Tally(*map(jnp.add, tally, more))
 

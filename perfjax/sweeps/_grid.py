@@ -22,6 +22,8 @@ MOST_CELLS = 2**32  # a cell's number is folded into a key as 32 bits
 MEANING = {
     "leave": ("q", "1"),
     "recruit": ("r", "1"),
+    "leave_spared": ("q_spared", "1"),
+    "recruit_leaked": ("r_leaked", "1"),
     "threshold": ("τ", "nats"),
     "tolerance": ("tolerance", "units of the records"),
     "releases": ("L", "statistics of a round"),

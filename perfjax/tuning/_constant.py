@@ -269,15 +269,13 @@ def _margin(scenario, constraint, place):
     if constraint == "growth":
         return growth_factor(scenario) - 1
     if constraint == "theorem-2":
-        mechanism, who = scenario.mechanism, scenario.participation
+        mechanism = scenario.mechanism
         radius = jnp.inf if mechanism.clip_radius is None else mechanism.clip_radius
         least = theorems.critical_noise_scale(
-            who.leave,
-            who.recruit,
+            *scenario.participation.net,
             scenario.leakage.threshold,
             clip_radius=radius,
             population=scenario.population,
-            recruiters=who.recruiters,
         )
         return mechanism.noise_scale - least
     return jnp.zeros_like(scenario.population)
