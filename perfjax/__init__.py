@@ -30,6 +30,7 @@ from perfjax.montecarlo import simulate_users as simulate_users
 from perfjax.objectives import CumulativeBound as CumulativeBound
 from perfjax.objectives import CumulativeError as CumulativeError
 from perfjax.objectives import FinalError as FinalError
+from perfjax.objectives import OverDraws as OverDraws
 from perfjax.participation import Participation as Participation
 from perfjax.policies import LogLinearPolicy as LogLinearPolicy
 from perfjax.policies import TablePolicy as TablePolicy
@@ -58,6 +59,7 @@ __all__ = [
     "LikelihoodRatioAbove",
     "LogLinearPolicy",
     "Optimum",
+    "OverDraws",
     "Participation",
     "PolicyOptimum",
     "PopulationLaw",

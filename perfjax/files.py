@@ -7,7 +7,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from perfjax.policies import LogLinearPolicy, TablePolicy
 from perfjax.scenario import PARTS, Scenario, arguments
 
 __all__ = [
+    "check_keys",
     "load_scenario",
     "preset",
     "preset_names",
@@ -30,6 +31,7 @@ __all__ = [
     "replacing",
     "save_scenario",
     "to_toml",
+    "toml_value",
 ]
 
 TYPES = {
@@ -44,8 +46,9 @@ def load_scenario(path: str | os.PathLike) -> Scenario:
     """Read a scenario from a TOML file.
 
     The file has `population` and `rounds`, and the tables `[mechanism]`, `[leakage]` (each with a `type`) and
-    `[participation]`, whose keys are the arguments of these classes. It may have a `[policy]`, with a `type`, and an
-    `about` with a text. Numbers become arrays of JAX's default float dtype.
+    `[participation]`, whose keys are the arguments of these classes. It may have a `[policy]`, with a `type`, an
+    `about` with a text, and a `[fit]`, which `calibration.load_ranges` reads. Numbers become arrays of JAX's default
+    float dtype.
 
     Args:
         path: the file.
@@ -143,7 +146,7 @@ def _built(text: str, where: str, build: Callable[[dict[str, Any]], Any]) -> Any
 
 def _build(content: dict[str, Any]) -> Scenario:
     known = (*PARTS, "population", "rounds")
-    _check_keys(content, (*known, "policy", "about"), known, "key")
+    check_keys(content, (*known, "policy", "about", "fit"), known, "key")
     if not isinstance(content.get("about", ""), str):
         raise _check.fail("about", "be a text", content["about"])
     parts = {}
@@ -168,11 +171,12 @@ def _build_part(part: str, table: dict[str, Any]) -> eqx.Module:
         (kind,) = types.values()
     parameters = inspect.signature(kind).parameters
     needed = [name for name, p in parameters.items() if p.default is p.empty]
-    _check_keys(table, parameters, needed, f"key in [{part}]")
+    check_keys(table, parameters, needed, f"key in [{part}]")
     return kind(**table)
 
 
-def _check_keys(table, known, needed, what: str) -> None:
+def check_keys(table: Mapping[str, Any], known: Iterable[str], needed: Iterable[str], what: str) -> None:
+    """Raise a `ValueError` for the first key of a table that is not known, or for those that are missing."""
     _check.check_known(table, list(known), what)
     missing = [name for name in needed if name not in table]
     if missing:
@@ -181,18 +185,19 @@ def _check_keys(table, known, needed, what: str) -> None:
 
 def to_toml(scenario: Scenario, *, about: str | None = None) -> str:
     """The text of a scenario's file."""
-    lines = [] if about is None else [f"about = {_toml(about)}"]
-    lines += [f"population = {_toml(scenario.population)}", f"rounds = {scenario.rounds}"]
+    lines = [] if about is None else [f"about = {toml_value(about)}"]
+    lines += [f"population = {toml_value(scenario.population)}", f"rounds = {scenario.rounds}"]
     for part in TYPES if scenario.policy is not None else PARTS:
         value = getattr(scenario, part)
         lines += ["", f"[{part}]"]
         if len(TYPES[part]) > 1:
             lines.append(f'type = "{type(value).__name__}"')
-        lines += [f"{name} = {_toml(x)}" for name, x in arguments(value).items() if x is not None]
+        lines += [f"{name} = {toml_value(x)}" for name, x in arguments(value).items() if x is not None]
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A text, number, list or array as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -200,7 +205,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, list):
-        return f"[{', '.join(_toml(x) for x in value)}]"
+        return f"[{', '.join(toml_value(x) for x in value)}]"
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else {math.inf: "inf", -math.inf: "-inf"}.get(value, "nan")
-    return _toml(np.asarray(value, dtype=float).tolist())
+    return toml_value(np.asarray(value, dtype=float).tolist())

@@ -19,10 +19,11 @@ from perfjax.leakage import check_count_level
 from perfjax.reconstruction import contrast_bound
 from perfjax.scenario import Scenario, as_single
 
-__all__ = ["KNOWN", "Fit", "deviations", "fit", "fit_as_planned", "refit"]
+__all__ = ["DETECTED", "KNOWN", "Fit", "by_means", "deviations", "fit", "fit_as_planned", "refit"]
 
 RIDGES, ONE_TOP = (15, 4), (0, 2)  # steps from every start, and how many of them go on
-DETECTED = 0.01  # of the overdispersion test: the chance of a false alarm
+DETECTED = 0.01  # of the tests for more and for less variation: the chance of a false alarm of each
+BARELY = 1e-6  # over 1, a dispersion that has only means believed and widens nothing
 KNOWN = 1.83  # of log odds: a quarter of the width of what a flat prior leaves open, 95 % of it
 
 
@@ -36,6 +37,7 @@ class Fit(eqx.Module):
         information: minus the second derivative of `log_likelihood` on the unconstrained scale, [free, free]; of a
             series that varies too much the expected one, of its means alone, by the dispersion.
         rows: whitened rows of the expected information, the data's first and then one per prior; [rows, free].
+        trusted: of the data's rows, two per transition, which are those of means: 1 for a mean, 0 for a variance.
         log_growth: log of the growth factor C at `problem.growth_place`.
         growth_slopes: its derivative on the unconstrained scale, [free].
         expected: mean and standard deviation of each next count, after every round and then after every stretch of
@@ -53,6 +55,7 @@ class Fit(eqx.Module):
     log_likelihood: Float[Array, "*groups"]
     information: Float[Array, "*groups free free"]
     rows: Float[Array, "*groups rows free"]
+    trusted: Float[Array, "*groups terms 2"]
     log_growth: Float[Array, "*groups"]
     growth_slopes: Float[Array, "*groups free"]
     expected: tuple[Float[Array, "*groups terms"], Float[Array, "*groups terms"]]
@@ -67,6 +70,12 @@ class Fit(eqx.Module):
     def free(self) -> tuple[str, ...]:
         """Names of the fitted parameters."""
         return self.problem.free
+
+    @property
+    def underdispersion_p_value(self) -> Float[Array, "*groups"]:
+        """Of the test for less variation than the model says, in [0, 1]."""
+        half = self.degrees_of_freedom / 2
+        return jax.scipy.special.gammainc(half, half * self.raw_dispersion)
 
     @property
     def series(self) -> Series:
@@ -177,7 +186,7 @@ def fit(
     if not _check.is_known(*jax.tree.leaves((series, scenario, prior))):
         raise ValueError("Function `fit` can't be traced: call it outside of `jax.jit`, `jax.vmap` and `jax.grad`.")
     series = as_series(series)
-    check_count_level(as_single(scenario).mechanism)
+    check_count_level(as_single(scenario).mechanism, instead=None)
     free = as_free(free, scenario)
     check_fits(series, scenario, free)
     priors = as_priors(prior, free)
@@ -235,6 +244,25 @@ def refit(fitted: Fit, place: Float[Array, " free"]) -> Fit:
     return jax.tree.map(lambda x: x[0], found)
 
 
+def by_means(fitted: Fit) -> Fit:
+    """One series at the same estimate, by the quasi likelihood of the means alone: what the counts' variance says about
+    the parameters is left aside. A fit that is by means already stays as it is.
+    """
+    if float(fitted.dispersion) > 1:
+        return fitted
+    problem, _ = prepared(jax.tree.map(lambda x: x[None], fitted.problem))
+    place = fitted.places[None, None]
+    weights = climb(problem, place, iterations=0).found.terms.whitening[:, 0]
+    problem = eqx.tree_at(lambda p: (p.dispersion, p.weights), problem, (problem.dispersion + BARELY, weights))
+    found = jax.tree.map(lambda x: x[0, 0], climb(problem, place, iterations=0).found)
+    problem = jax.tree.map(lambda x: x[0], eqx.tree_at(lambda p: p.law, problem, None))
+    return eqx.tree_at(
+        lambda f: (f.problem, f.log_likelihood, f.information, f.rows),
+        fitted,
+        (problem, found.value, found.information, found.rows),
+    )
+
+
 def _fitted(problem: Problem, labels: tuple[str, ...], more: Float[Array, "groups lanes free"] | None = None) -> Fit:
     """All groups, stage by stage: every stage goes through the one compiled program of `climb`."""
     problem, starts = prepared(problem)
@@ -246,7 +274,7 @@ def _fitted(problem: Problem, labels: tuple[str, ...], more: Float[Array, "group
         # Weights stay those of the first fit: what the variance is relative to would move with the parameters.
         weights = now.found.terms.whitening
         for _ in range(2):
-            dispersion = jnp.where(over, jnp.maximum(raw, 1 + 1e-6), 1)
+            dispersion = jnp.where(over, jnp.maximum(raw, 1 + BARELY), 1)
             problem = eqx.tree_at(lambda p: (p.dispersion, p.weights), problem, (dispersion, weights))
             now = _highest(problem, jnp.concatenate([now.places[:, None], starts], axis=1))
             raw, degrees = (jnp.where(over, x, y) for x, y in zip(_misfit(problem, now), (raw, degrees), strict=True))
@@ -257,6 +285,7 @@ def _fitted(problem: Problem, labels: tuple[str, ...], more: Float[Array, "group
         log_likelihood=now.found.value,
         information=jnp.where(over[:, None, None], expected, _observed(problem, now, expected)),
         rows=now.found.rows,
+        trusted=now.found.terms.trusted,
         log_growth=now.found.quantities[..., -1],
         growth_slopes=now.found.quantity_slopes[..., -1, :],
         expected=_expected(now.found.terms, problem),

@@ -8,7 +8,8 @@ from jaxtyping import Array, Bool, Float
 
 from perfjax import _check
 from perfjax.calibration._design import best_noise_gradient
-from perfjax.calibration._fit import Fit, deviations, fit_as_planned
+from perfjax.calibration._fit import Fit, by_means, deviations, fit_as_planned
+from perfjax.calibration._identifiability import mean_rows, narrowed
 from perfjax.calibration._parameters import natural
 from perfjax.calibration._posterior import posterior_draws
 from perfjax.calibration._priors import as_priors
@@ -20,7 +21,7 @@ from perfjax.montecarlo._inputs import as_key
 from perfjax.objectives import AbstractObjective, CumulativeError
 from perfjax.tuning import Optimum, Status, tune
 
-__all__ = ["BestNoise", "best_noise"]
+__all__ = ["BestNoise", "best_noise", "parameter_draws", "tuned_each"]
 
 
 class BestNoise(eqx.Module):
@@ -32,6 +33,7 @@ class BestNoise(eqx.Module):
             leaves the best noise open.
         delta_reason: why `sensitivities` are undefined, or None.
         draws: the best noise of each draw of the parameters; no privacy as the mechanism writes it.
+        parameters: the draws of the parameters, by name.
         regrets: relative regret of the estimate's noise if the draw is the truth, at least 0.
         pays: whether privacy pays in each draw.
         by: how the parameters were drawn, "bootstrap" or "posterior".
@@ -42,6 +44,7 @@ class BestNoise(eqx.Module):
     delta_interval: Float[np.ndarray, " 2"]
     delta_reason: str | None = eqx.field(static=True)
     draws: Float[Array, " draws"]
+    parameters: dict[str, Float[Array, " draws"]]
     regrets: Float[Array, " draws"]
     pays: Bool[Array, " draws"]
     by: str = eqx.field(static=True)
@@ -106,7 +109,8 @@ def best_noise(
     Draws of the parameters: series simulated by the count simulator from the estimate, with the same noise and missing
     rounds, each fitted anew (parametric bootstrap), their deviations widened by the root of the dispersion. With a
     prior, known leavers or an inflow, which the simulator does not give: from the posterior, with a flat prior where
-    none was given, and so for a series that collapses before it has two counts.
+    none was given, and so for a series that collapses before it has two counts. Where the mean counts do not tell all
+    parameters: from the posterior by these alone, since how much counts vary says little that is safe.
 
     Args:
         fitted: the fit of one series.
@@ -137,19 +141,18 @@ def best_noise(
     objective = CumulativeError() if objective is None else objective
     optimum = tune(fitted.scenario, objective)
     gradient, sensitivity = best_noise_gradient(optimum, fitted.free)
-    plain = all(one.is_flat for one in fitted.problem.prior) and not fitted.problem.plan.flows
-    plain = plain and not np.any(np.asarray(fitted.series.inflow) > 0)
-    places = _bootstrap(fitted, key, replicates) if plain else posterior_draws(fitted, key, replicates)
+    places, by = parameter_draws(fitted, key, replicates)
     leaves = {name: natural(name, places[:, i]) for i, name in enumerate(fitted.free)}
-    draws, regrets, pays = _tuned(fitted.scenario, objective, leaves, optimum.noise)
+    draws, regrets, pays = tuned_each(fitted.scenario, objective, leaves, optimum.noise)
     return BestNoise(
         optimum=optimum,
         delta_interval=_first_order(fitted, optimum, gradient, sensitivity.reason, level),
         delta_reason=sensitivity.reason,
         draws=draws,
+        parameters=leaves,
         regrets=jnp.maximum(regrets, 0),
         pays=pays,
-        by="bootstrap" if plain else "posterior",
+        by=by,
         level=level,
     )
 
@@ -164,6 +167,20 @@ def _first_order(fitted, optimum, gradient, reason, level):
         std = np.inf
     half = np.sqrt(cutoff(fitted, level)) * std
     return float(optimum.noise) * np.exp(np.array([-half, half]))
+
+
+def parameter_draws(fitted: Fit, key: Array, count: int) -> tuple[Float[Array, "count free"], str]:
+    """Places that the counts and the prior leave possible, and how they were drawn, "bootstrap" or "posterior".
+
+    Where the means do not tell all parameters, not from the spread of the counts either, which anything else could
+    have moved: by the likelihood of the means alone.
+    """
+    key, count = as_key(key), _check.as_count(count, "draws", low=2)
+    known = bool(np.all(narrowed(mean_rows(fitted)).parameters))
+    plain = all(one.is_flat for one in fitted.problem.prior) and not fitted.problem.plan.flows
+    if known and plain and not np.any(np.asarray(fitted.series.inflow) > 0):
+        return _bootstrap(fitted, key, count), "bootstrap"
+    return posterior_draws(fitted if known else by_means(fitted), key, count), "posterior"
 
 
 def _bootstrap(fitted, key, replicates):
@@ -191,7 +208,7 @@ def _bootstrap(fitted, key, replicates):
 
 
 @eqx.filter_jit
-def _tuned(scenario, objective, leaves, noise):
+def tuned_each(scenario, objective, leaves, noise):
     """The best noise of every draw, and the regret of `noise` there."""
 
     def one(leaves):

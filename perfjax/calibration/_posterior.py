@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Array, Float
 
 from perfjax.calibration._fit import Fit
@@ -20,24 +21,26 @@ def posterior_draws(fitted: Fit, key: Array, count: int) -> Float[Array, "count 
     """Places in proportion to likelihood times prior; a probability without a prior is uniform, and so is, over the
     thresholds searched, the logarithm of one.
 
-    Walkers stretch towards and away from each other, which suits ridges of any direction. With overdispersed counts,
-    the quasi likelihood stands for the likelihood.
+    Walkers stretch towards and away from each other, which suits straight ridges of any direction. With overdispersed
+    counts, the quasi likelihood stands for the likelihood.
 
     Source: Goodman and Weare (2010), Ensemble samplers with affine invariance.
     """
     problem, _ = prepared(jax.tree.map(lambda x: x[None], fitted.problem))
     low, high = (np.asarray(x[0], float) for x in (problem.low, problem.high))
-    named = zip(fitted.free, fitted.problem.prior, strict=True)
-    flat = [one.is_flat and PARAMETERS[name].kind == "probability" for name, one in named]
+    odds = np.asarray([PARAMETERS[name].kind == "probability" for name in fitted.free])
+    told = odds & ~np.asarray([one.is_flat for one in fitted.problem.prior])
 
-    def log_density(places):
+    def log_density(walkers):
+        """Of the walkers, whose prior is a density by log odds."""
+        inside = np.all((walkers >= _walking(low, odds)) & (walkers <= _walking(high, odds)), axis=1)
+        places = _places(np.where(inside[:, None], walkers, _walking(low + high, odds)), odds)
         found = climb(problem, jnp.asarray(places, fitted.places.dtype)[None], iterations=0).found.value[0]
-        uniform = -np.logaddexp(0, places[:, flat]) - np.logaddexp(0, -places[:, flat])  # logs of slopes of log odds
-        inside = np.all((places >= low) & (places <= high), axis=1)
-        return np.where(inside & ~np.isnan(found), np.asarray(found, float) + np.sum(uniform, axis=1), -np.inf)
+        slopes = np.logaddexp(0, places[:, told]) + np.logaddexp(0, -places[:, told])
+        return np.where(inside & ~np.isnan(found), np.asarray(found, float) + np.sum(slopes, axis=1), -np.inf)
 
     random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    walkers = _about(fitted, random, 2 * max(-(-count // 2), low.size + 1), low, high)
+    walkers = _walking(_about(fitted, random, 2 * max(-(-count // 2), low.size + 1), low, high), odds)
     value = log_density(walkers)
     near = value > np.max(value) - FAR
     start = np.where(near, np.arange(value.size), random.choice(np.flatnonzero(near), value.size))
@@ -53,7 +56,16 @@ def posterior_draws(fitted: Fit, key: Array, count: int) -> Float[Array, "count 
             better = np.log(random.random(moving.size)) < gain
             walkers[moving] = np.where(better[:, None], there, walkers[moving])
             value[moving] = np.where(better, new, value[moving])
-    return jnp.asarray(walkers[:count], fitted.places.dtype)
+    return jnp.asarray(_places(walkers[:count], odds), fitted.places.dtype)
+
+
+def _walking(places, odds):
+    """Where walkers go: probabilities by themselves, in which the ridge of a known growth factor is straight."""
+    return np.where(odds, scipy.special.expit(places), places)
+
+
+def _places(walkers, odds):
+    return np.where(odds, scipy.special.logit(np.where(odds, walkers, 0.5)), walkers)
 
 
 def _about(fitted, random, count, low, high):

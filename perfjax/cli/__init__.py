@@ -11,7 +11,7 @@ from perfjax.cli._fit import fit
 from perfjax.cli._reconstruct import reconstruct
 from perfjax.cli._scenario import new, show
 from perfjax.cli._schedule import schedule
-from perfjax.cli._shared import INTERRUPTED, interruptible
+from perfjax.cli._shared import INTERRUPTED, in_shell_words, interruptible
 from perfjax.cli._simulate import simulate
 from perfjax.cli._sweep import sweep
 from perfjax.cli._tune import tune
@@ -64,7 +64,7 @@ def main() -> None:
     except (UsageError, ValueError, OSError, MemoryError) as error:
         message = error.format_message() if isinstance(error, UsageError) else str(error)
         if message:  # no command at all: the help is printed, and is all there is to say
-            print(f"perfjax: {' '.join(message.split())}", file=sys.stderr)
+            print(f"perfjax: {in_shell_words(message)}", file=sys.stderr)
         sys.exit(2)
     except RuntimeError as error:
         # JAX has no MemoryError, and its class is not imported here: the help must not wait for JAX.

@@ -82,13 +82,15 @@ def fit(
         fitted = found.fitted  # the higher one, where there are two maxima
         step.update(f"Drawing {replicates} sets of parameters")
         meaning = _meaning(calibration, fitted, replicates, seed)
+        ranges = None if out is None else _ranges(calibration, found, meaning, seed)
     report = _report(pj, fitted, found, meaning, notes)
     if as_json:
         print(json.dumps(_finite(report), indent=2, allow_nan=False))
     else:
         _print(report, fitted)
+    about = _about(data, column, found)
     outputs = (
-        ("Scenario", out, lambda path: pj.save_scenario(fitted.scenario, path, about=_about(data, column, found))),
+        ("Scenario", out, lambda path: calibration.save_fit(ranges, fitted.scenario, path, about=about)),
         ("Picture", plot, lambda path: plots().plot_fit(found).savefig(path, dpi=150)),
     )
     save_outputs(pj, outputs, quiet=as_json)
@@ -96,7 +98,18 @@ def fit(
         unknown = _unknown(report)
         if unknown:
             print(f"{out} holds the most probable values, also of what is not identified: {', '.join(unknown)}.")
+        count = len(next(iter(ranges.draws.values())))
+        print(f"Its table [fit] holds ranges, what they rest on, and {count} draws, which tune and schedule go by.")
         print(f"Next: perfjax tune {out}")
+
+
+def _more(report: dict[str, Any]) -> str:
+    """What was not given yet."""
+    prior = [] if report["prior"] else ["a prior (such as --prior survey)"]
+    flows = [] if report["flows"] else ["columns of leavers and joiners"]
+    noise = "noise that varies" if report["constant_noise"] else "more rounds"
+    *others, last = [*prior, *flows, noise]
+    return f"{', '.join(others)}, or {last}" if len(others) > 1 else " or ".join([*others, last])
 
 
 def _cost(regret: float) -> str:
@@ -141,6 +154,13 @@ def _meaning(calibration, fitted, replicates, seed):
     return calibration.best_noise(fitted, key=jax.random.key(seed), replicates=replicates)
 
 
+def _ranges(calibration, found, meaning, seed):
+    """What the file says beside the scenario; its draws are those printed, or new ones where none were asked for."""
+    import jax
+
+    return calibration.parameter_ranges(found, **({"best": meaning} if meaning else {"key": jax.random.key(seed)}))
+
+
 def _about(data, column, found):
     return f"Fitted to column {column} of {data.name}. {found.verdict}"
 
@@ -162,9 +182,15 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
         "verdict": found.verdict,
         "notes": notes,
         "identified": found.identified,
+        "rests_on": found.rests_on,
+        "constant_noise": found.constant_noise,
+        "flows": fitted.problem.plan.flows,
+        "prior": not all(one.is_flat for one in fitted.problem.prior),
         "rank": found.rank,
         "dispersion": float(fitted.dispersion),
+        "raw_dispersion": float(fitted.raw_dispersion),
         "dispersion_p_value": float(fitted.dispersion_p_value),
+        "underdispersion_p_value": float(fitted.underdispersion_p_value),
         "log_likelihood": float(fitted.log_likelihood),
         "quantities": {
             name: {
@@ -199,13 +225,19 @@ def _print(report: dict[str, Any], fitted) -> None:
     for heading in ("", "estimate", "95 % low", "95 % high", "known from the counts"):
         table.add_column(heading, justify="left" if heading == "" else "right")
     for name, one in report["quantities"].items():
-        table.add_row(name, *_numbers(one), "no, a range only" if one["estimate"] is None else "yes")
+        table.add_row(name, *_numbers(one), _known(report, name))
     best = report.get("best_noise")
     if best is not None:
         table.add_row(f"best {best['name']}", *_numbers(best), "")
     console.print(table)
     for text in (report["verdict"], *report["notes"], *_closing(report, best)):
         console.print(text, highlight=False, markup=False)
+
+
+def _known(report: dict[str, Any], name: str) -> str:
+    if report["quantities"][name]["estimate"] is not None:
+        return "yes"
+    return "no, from their spread alone" if report["rests_on"].get(name) == "spread" else "no, a range only"
 
 
 def _numbers(one: dict[str, Any]) -> list[str]:
@@ -230,4 +262,4 @@ def _closing(report: dict[str, Any], best: dict[str, Any] | None) -> Iterator[st
             f" up to {most} in 95 %; privacy pays with probability {best['probability_privacy_pays']:.2f}."
         )
     if _unknown(report):
-        yield "To learn more: a prior (such as --prior survey), columns of leavers and joiners, or noise that varies."
+        yield f"To learn more: {_more(report)}."

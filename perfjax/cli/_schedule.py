@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from perfjax.cli._fitted import fitted_schedule, interval
 from perfjax.cli._shared import (
     Dtype,
     Force,
@@ -22,6 +23,7 @@ from perfjax.cli._shared import (
     Threshold,
     check_outputs,
     chosen_scenario,
+    fitted_ranges,
     library,
     plots,
     save_outputs,
@@ -83,17 +85,26 @@ def schedule(
     """Find the best noise for every release, and how much it beats the best constant noise."""
     pj = library(dtype)
     chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
+    ranges = fitted_ranges(scenario)
+    if ranges is not None:
+        ranges.check(chosen)  # an option may not contradict the draws
     check_outputs(save, plot, force=force)
+    if ranges is not None and solver is SolverName.law:
+        raise ValueError("Over the draws of a fit a schedule is tuned on the expected path: leave --solver law away.")
     if policy is not None and (total_rho is not None or release_rho is not None):
         raise ValueError("A policy spends what the population makes it spend: --policy takes no privacy budget.")
     objective = pj.CumulativeError(first_release=0, solver=solver.value)
     options = {"levels": levels, "total_rho": total_rho, "release_rho": release_rho}
+    if ranges is not None:
+        objective = pj.OverDraws(objective, ranges.draws)
     best = pj.tune_schedule(chosen, objective, structure=structure.value, **options)
     rule = None
     if policy is not None:
         by_law = pj.CumulativeError(first_release=0, solver="law")
         rule = pj.tune_policy(chosen, by_law, structure=policy.value, schedule=best)
     report = _report(pj, best, rule)
+    if ranges is not None:
+        report["fit"] = fitted_schedule(pj, best, ranges, best.noise)
     if as_json:
         print(json.dumps(report, indent=2))
     else:
@@ -104,7 +115,13 @@ def schedule(
         figure = plots().plot_schedule(best) if rule is None else plots().plot_policy(rule)
         figure.savefig(path, dpi=150)
 
-    saved = f"Scenario with its {what}", save, lambda path: pj.save_scenario(found.scenario, path)
+    def write(path):
+        if ranges is None:
+            pj.save_scenario(found.scenario, path)
+        else:
+            pj.calibration.save_fit(ranges, found.scenario, path)
+
+    saved = f"Scenario with its {what}", save, write
     outputs = (saved, ("Picture", plot, draw))
     save_outputs(pj, outputs, quiet=as_json)
 
@@ -162,11 +179,31 @@ def _print_report(report: dict[str, Any]) -> None:
         console.print(line, highlight=False)
 
 
+def _over_draws(report: dict[str, Any], last: int) -> list[str]:
+    """What the schedule brings where parameters are known in part only."""
+    fit, ranges = report["fit"], report["fit"]["ranges"]
+    return [
+        f"The fit: {' '.join(ranges['verdict'])}",
+        f"{ranges['in_words']}; the schedule has the least mean log error over {ranges['draws']} draws of the fit.",
+        f"Summed error of releases 0 to {last}: {interval(fit['ratio'])} times that of the best constant"
+        f" {report['noise_name']} {report['constant']['noise'][0]:.6g} ({ranges['level']:.0%} of the draws; mean of"
+        f" logs {report['ratio']:.3g}), less in {fit['beats_constant']:.0%};"
+        f" {interval(fit['ratio_to_no_privacy'])} times that of no privacy, less in {fit['beats_no_privacy']:.0%}.",
+        "Users and errors in the table, and budgets, are those of the most probable values.",
+    ]
+
+
 def _closing(report: dict[str, Any], last: int) -> list[str]:
     constant, best = report["constant"], report["schedule"]
-    lines = [
-        f"Summed error of releases 0 to {last}: {report['value']:.6g}, {1 - report['ratio']:.2%} lower than"
-        f" {report['value_constant']:.6g} at the best constant {report['noise_name']} {constant['noise'][0]:.6g}.",
+    lines = (
+        [*_over_draws(report, last)]
+        if "fit" in report
+        else [
+            f"Summed error of releases 0 to {last}: {report['value']:.6g}, {1 - report['ratio']:.2%} lower than"
+            f" {report['value_constant']:.6g} at the best constant {report['noise_name']} {constant['noise'][0]:.6g}."
+        ]
+    )
+    lines += [
         f"Release {last} has no consequences: nothing is gained by keeping its users.",
         f"Local budget of all releases: rho {best['total_rho']:.6g} (constant: {constant['total_rho']:.6g}), epsilon"
         f" {best['total_epsilon']:.6g} (constant: {constant['total_epsilon']:.6g}) at delta = {DELTA:g}.",
@@ -182,4 +219,6 @@ def _closing(report: dict[str, Any], last: int) -> list[str]:
             f"Under the law of the population: constant {rule['value_constant']:.6g}, schedule"
             f" {rule['value_schedule']:.6g}, policy {rule['value']:.6g}; to react gains {rule['gain']:.2%}.",
         ]
+        if "fit" in report:
+            lines.append("The policy is the best for the most probable values, and so is what it gains.")
     return lines

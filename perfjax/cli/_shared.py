@@ -28,6 +28,9 @@ __all__ = [
     "check_picture",
     "check_seed",
     "chosen_scenario",
+    "fitted_note",
+    "fitted_ranges",
+    "in_shell_words",
     "interruptible",
     "library",
     "plots",
@@ -75,6 +78,27 @@ def chosen_scenario(pj, path: Path | None, preset: str | None, **leaves: float |
     scenario = pj.load_scenario(path) if path is not None else pj.preset(DEFAULT_PRESET if preset is None else preset)
     given = {name: value for name, value in leaves.items() if value is not None}
     return scenario.replace(**given) if given else scenario
+
+
+def fitted_ranges(path: Path | None):
+    """What the fit in a scenario file left open, or None where there is none."""
+    from perfjax import calibration
+
+    return None if path is None else calibration.load_ranges(path)
+
+
+def fitted_note(ranges, scenario, swept: Iterable[str] = ()) -> str | None:
+    """What to say where only the estimates of a fit are used, and some of them are not known."""
+    if ranges is None:
+        return None
+    leaves = scenario.leaves()
+    unknown = [name for name in ranges.unknown if name not in swept]
+    kept = [name for name in unknown if float(leaves[name]) == ranges.estimate[name]]
+    if not kept:
+        return None
+    return (
+        f"Not known from the counts that the scenario was fitted to: {', '.join(kept)}. Most probable values are used."
+    )
 
 
 def records_of(path: Path | None, column: str | None):
@@ -162,6 +186,11 @@ def plots():
     import perfjax.plots
 
     return perfjax.plots
+
+
+def in_shell_words(text: str) -> str:
+    """A message of the library on one line, with the command in place of the Python function that it names."""
+    return " ".join(text.split()).replace("`simulate_users`", "`perfjax simulate --solver users`")
 
 
 def accuracy(relative_error: float) -> str:

@@ -27,6 +27,8 @@ from perfjax.cli._shared import (
     check_outputs,
     check_seed,
     chosen_scenario,
+    fitted_note,
+    fitted_ranges,
     library,
     plots,
     save_netcdf,
@@ -73,16 +75,20 @@ def simulate(
     """Simulate the population and the error of every release, and the risk of collapse."""
     pj = library(dtype)
     chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
+    note = fitted_note(fitted_ranges(scenario), chosen)
     chosen = chosen.replace_noise(noise)
     sampling = _sampling(solver, trials, seed)
     check_outputs(save, plot, force=force)
     result = _run(pj, chosen, solver, **sampling)
     origin = {"scenario": pj.files.to_toml(chosen), "solver": solver.value, **sampling, "dtype": dtype.value}
     report = origin | {"error_unit": chosen.mechanism.error_unit} | _findings(result)
+    report |= {} if note is None else {"note": note}
     if as_json:
         print(json.dumps(report, indent=2))
     else:
         _print_report(report)
+        if note is not None:
+            print(note)
     outputs = (
         ("Result", save, lambda path: _save(pj, result, origin, path)),
         ("Picture", plot, lambda path: plots().plot_simulation(result).savefig(path, dpi=150)),
@@ -106,10 +112,7 @@ def _sampling(solver, trials, seed) -> dict[str, int]:
 
 def _run(pj, scenario, solver, trials=None, seed=None):
     if solver is not SolverName.users:
-        try:
-            pj.leakage.check_count_level(scenario.mechanism)
-        except ValueError as error:
-            raise ValueError(f"{error} On the command line: --solver users.") from error
+        pj.leakage.check_count_level(scenario.mechanism, instead="use --solver users")
     if solver is SolverName.law:
         return pj.population_law(scenario)
     import jax

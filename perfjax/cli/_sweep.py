@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perfjax.cli._shared import Dtype, Force, Precision, check_output, library, save_netcdf
+from perfjax.cli._shared import Dtype, Force, Precision, check_output, fitted_note, library, save_netcdf
 
 __all__ = ["sweep"]
 
@@ -51,6 +51,9 @@ def sweep(
         with pj.files.replacing(out) as temporary:
             save_netcdf(data, temporary)
     sizes = ", ".join(f"{name} {size}" for name, size in data.sizes.items())
+    note = fitted_note(asked.ranges, asked.scenario, swept=asked.over)
+    if note is not None:
+        print(note)
     print(f"Swept {sizes}: {', '.join(data.data_vars)}. Saved to {' and '.join(str(x) for x in (store, out) if x)}.")
 
 

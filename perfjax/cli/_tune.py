@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from perfjax.cli._fitted import at_estimate, currencies, fitted_report, fitted_verdict, interval
 from perfjax.cli._shared import (
     Dtype,
     Force,
@@ -22,6 +23,8 @@ from perfjax.cli._shared import (
     accuracy,
     check_picture,
     chosen_scenario,
+    fitted_ranges,
+    in_shell_words,
     library,
     plots,
     save_outputs,
@@ -59,10 +62,19 @@ def tune(
     """Find the best constant noise, whether privacy pays, and by how much."""
     pj = library(dtype)
     chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
+    ranges = fitted_ranges(scenario)
+    if ranges is not None:
+        ranges.check(chosen)  # an option may not contradict the draws
     check_picture(plot, force=force)
     bound_to = _noise_of_budget(pj, chosen, at_epsilon, delta, at_rho)
-    optimum = pj.tune(chosen, pj.objectives.BY_NAME[objective.value](), constraint=constraint)
-    report = _report(pj, optimum, bound_to)
+    goal = pj.objectives.BY_NAME[objective.value]()
+    if ranges is None:
+        optimum = pj.tune(chosen, goal, constraint=constraint)
+        report = _report(pj, optimum, bound_to)
+    else:
+        found = pj.calibration.tune_fitted(chosen, ranges, goal, constraint=constraint)
+        optimum = found.optimum
+        report = fitted_report(pj, found, _report(pj, at_estimate(pj, optimum), bound_to, known=False), DELTA)
     if as_json:
         print(json.dumps(report, indent=2))
     else:
@@ -97,7 +109,7 @@ def _noise_of_budget(pj, scenario, epsilon, delta, rho):
     return made.noise_scale
 
 
-def _report(pj, optimum, bound_to) -> dict[str, Any]:
+def _report(pj, optimum, bound_to, *, known: bool = True) -> dict[str, Any]:
     scenario = optimum.scenario
     report = {
         "scenario": pj.files.to_toml(scenario),
@@ -112,7 +124,7 @@ def _report(pj, optimum, bound_to) -> dict[str, Any]:
     }
     if bound_to is not None:
         report["your_budget"] = _column(pj, optimum, bound_to)
-    if pj.Status(int(optimum.status)) is not pj.Status.INFEASIBLE and optimum.value_without_privacy > 0:
+    if known and pj.Status(int(optimum.status)) is not pj.Status.INFEASIBLE and optimum.value_without_privacy > 0:
         report["regret"] = _regrets(pj, optimum)
     return report | _confirmed_by_law(pj, optimum, report)
 
@@ -125,7 +137,7 @@ def _confirmed_by_law(pj, optimum, report) -> dict[str, Any]:
     try:
         pj.law.check_law(scenario)
     except ValueError as error:
-        return findings | {"law_out_of_reach": str(error)}
+        return findings | {"law_out_of_reach": in_shell_words(str(error))}
     for name in COLUMNS:
         if report.get(name):
             law = pj.population_law(scenario, noise=report[name]["noise"])
@@ -137,7 +149,7 @@ def _confirmed_by_law(pj, optimum, report) -> dict[str, Any]:
     return findings
 
 
-def _column(pj, optimum, noise) -> dict[str, float]:
+def _column(pj, optimum, noise) -> dict[str, Any]:
     """What one noise gives: error, population and budgets."""
     if noise != noise:
         return {}
@@ -157,13 +169,8 @@ def _column(pj, optimum, noise) -> dict[str, float]:
             continue
         first = type(budget)(*(getattr(budget, field)[0] for field in budget.__dataclass_fields__))
         for which, one in (("per_release", first), ("all_releases", budget.composed())):
-            column |= {f"{scope}_{which}_{unit}": value for unit, value in _currencies(one).items()}
+            column |= {f"{scope}_{which}_{unit}": value for unit, value in currencies(one, DELTA).items()}
     return column
-
-
-def _currencies(budget) -> dict[str, float]:
-    units = {"rho": float(budget.rho), "epsilon": float(budget.epsilon(DELTA))}
-    return units | ({"mu": float(budget.mu)} if hasattr(budget, "mu") else {})
 
 
 def _regrets(pj, optimum) -> dict[str, dict[str, float]]:
@@ -212,10 +219,21 @@ def _print_report(report: dict[str, Any]) -> None:
         table.add_column(COLUMNS[name], justify="right")
     for label, key in ROWS:
         if any(key in report[name] for name in shown):
-            table.add_row(label, *(f"{report[name][key]:.6g}" if key in report[name] else "" for name in shown))
+            table.add_row(label, *(_cell(report, name, key) for name in shown))
     console.print(table)
-    for line in _verdict(report):
+    if "fit" in report:
+        console.print(
+            "Ranges are those over the draws of the fit; the law's numbers hold for the most probable values."
+        )
+    for line in fitted_verdict(report) if "fit" in report else _verdict(report):
         console.print(line, highlight=False)
+
+
+def _cell(report, name, key) -> str:
+    over_draws = report.get("fit", {}).get(name, {})
+    if key in over_draws:
+        return interval(over_draws[key], digits=4)
+    return f"{report[name][key]:.6g}" if key in report[name] else ""
 
 
 def _verdict(report: dict[str, Any]) -> list[str]:

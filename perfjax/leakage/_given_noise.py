@@ -63,11 +63,31 @@ def given_noise(
     return GivenNoise(*(jnp.where(exposed, limit, value) for limit, value in zip(certain, law, strict=True)))
 
 
-def check_count_level(mechanism: AbstractMechanism) -> None:
-    """Raise a `ValueError` if leaks can't be counted without following every user."""
-    if isinstance(mechanism, GaussianMean) and (mechanism.clips or mechanism.covariance.ndim):
-        what = "clipping that binds" if mechanism.clips else "a covariance that is not one number"
-        raise ValueError(f"The count of leaked users has no closed law for {what}; use `simulate_users`.")
+def check_count_level(mechanism: AbstractMechanism, *, instead: str | None = "use `simulate_users`") -> None:
+    """Raise a `ValueError` if leaks can't be counted without following every user.
+
+    It says what would have a closed law, and `instead` what can be done without one.
+    """
+    if not isinstance(mechanism, GaussianMean) or not (mechanism.clips or mechanism.covariance.ndim):
+        return
+    hints = [_with_closed_law(mechanism), *([] if instead is None else [instead])]
+    what = "clipping that binds" if mechanism.clips else "a covariance that is not one number"
+    raise ValueError(f"The count of leaked users has no closed law for {what}: {', or '.join(hints)}.")
+
+
+def _with_closed_law(mechanism):
+    """The nearest mechanism that has one, in words."""
+    if not mechanism.clips:
+        return "give `covariance` one number"
+    radius = mechanism.least_unclipped_radius()
+    if radius is None:
+        return "give `clip_radius` a value that never binds"
+    # Rounded up: what is printed must work.
+    least = math.ceil(100 * radius) / 100
+    now = f" in place of {float(mechanism.clip_radius):g}" if np.ndim(mechanism.clip_radius) == 0 else ""
+    return (
+        f"give `clip_radius` at least {least:.2f}{now} (fewer than 1 in 1e9 records of {mechanism.dim} features clip)"
+    )
 
 
 def shared_dimensions(mechanism: AbstractMechanism) -> int:

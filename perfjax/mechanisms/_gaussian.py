@@ -174,6 +174,12 @@ class GaussianMean(AbstractMechanism):
         values, multiplicity = self.eigenvalues()
         return jnp.sum(jnp.asarray(multiplicity, values.dtype) / values)
 
+    def least_unclipped_radius(self) -> float | None:
+        """The least clip radius at which P(||z|| > R) < 1e-9; None where mean or covariance is traced."""
+        if not _check.is_known(self.mean, self.covariance):
+            return None
+        return _least_radius(self.mean, self.covariance, self.dim)
+
     def clipped_records(self, normals: np.ndarray) -> Float[Array, "points dim"]:
         """Clipped records made from standard normals."""
         records = self.mean + _colour(self.covariance, jnp.asarray(normals, self.mean.dtype))
@@ -247,12 +253,23 @@ def _clips(clip_radius, mean, covariance, dim) -> bool:
         return False
     if not _check.is_known(clip_radius, mean, covariance):
         return True
-    covariance = np.asarray(covariance, float)
-    largest = np.max(covariance if covariance.ndim < 2 else np.linalg.eigvalsh(covariance))
-    distance = np.linalg.norm(np.broadcast_to(np.asarray(mean, float), dim))
+    largest, distance = _extent(mean, covariance, dim)
     # ||z|| <= ||mu|| + sqrt(largest) chi_d: a bound, so that clipping is never left out where it binds more often.
     room = max(float(clip_radius) - distance, 0.0)
     return bool(scipy.special.gammaincc(dim / 2, room**2 / largest / 2) >= NEVER_CLIPS)
+
+
+def _least_radius(mean, covariance, dim) -> float:
+    """The radius from which on `_clips` leaves clipping out."""
+    largest, distance = _extent(mean, covariance, dim)
+    return float(distance + np.sqrt(2 * largest * scipy.special.gammainccinv(dim / 2, NEVER_CLIPS)))
+
+
+def _extent(mean, covariance, dim) -> tuple[float, float]:
+    """The largest variance along any direction, and how far the mean lies from 0."""
+    covariance = np.asarray(covariance, float)
+    largest = np.max(covariance if covariance.ndim < 2 else np.linalg.eigvalsh(covariance))
+    return largest, np.linalg.norm(np.broadcast_to(np.asarray(mean, float), dim))
 
 
 def _colour(covariance, normals):

@@ -11,6 +11,7 @@ import numpy as np
 from perfjax import _check, files
 from perfjax.law import population_law
 from perfjax.meanfield import mean_field
+from perfjax.calibration import Ranges, load_ranges
 from perfjax.montecarlo import simulate_counts, simulate_users
 from perfjax.objectives import BY_NAME
 from perfjax.scenario import Scenario
@@ -33,6 +34,7 @@ class SweepFile(NamedTuple):
         over: numbers by axis.
         options: `pairing`, `trials` and `fields`, as arguments of `sweep`.
         seed: of the key, for a run that samples.
+        ranges: what the fit in the scenario's file left open; None without one.
     """
 
     run: Callable
@@ -40,6 +42,7 @@ class SweepFile(NamedTuple):
     over: dict[str, list[float]]
     options: dict[str, Any]
     seed: int | None
+    ranges: Ranges | None = None
 
 
 def load_sweep(path: str | os.PathLike) -> SweepFile:
@@ -81,7 +84,8 @@ def _build(content: dict[str, Any], folder: Path) -> SweepFile:
     options = {name: content[name] for name in ("pairing", "trials", "fields") if name in content}
     seed = content.get("seed", 0 if content["run"] in SAMPLERS else None)
     seed = None if seed is None else _check.as_count(seed, "seed", low=0)
-    return SweepFile(run, _scenario(content, folder), over, options, seed)
+    ranges = load_ranges(folder / content["scenario"]) if "scenario" in content else None
+    return SweepFile(run, _scenario(content, folder), over, options, seed, ranges)
 
 
 def _table(content, name) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax.law import Chain, PopulationLaw, chain_of, population_law
-from perfjax.objectives import AbstractObjective, CumulativeError
+from perfjax.objectives import AbstractObjective, CumulativeError, OverDraws
 from perfjax.policies import AbstractPolicy, LogLinearPolicy, TablePolicy
 from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._constant import as_log_bounds
@@ -126,6 +126,8 @@ def tune_policy(
     as_single(scenario)
     _check.as_choice(structure, "structure", STRUCTURES)
     objective = CumulativeError(first_release=0, solver="law") if objective is None else objective
+    if isinstance(objective, OverDraws):
+        raise _check.fail("objective", "be a CumulativeError: a rule is tuned for one set of parameters", "OverDraws")
     objective = as_window(objective, scenario)
     if objective.solver != "law":
         raise _check.fail("solver", 'be "law": feedback is worth nothing on the expected path', f'"{objective.solver}"')

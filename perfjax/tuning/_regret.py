@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from perfjax.objectives import log_value
+from perfjax.objectives import log_value, of_one_draw
 from perfjax.scenario import Scenario
 from perfjax.tuning._constant import tune
 from perfjax.tuning._optimum import Optimum
@@ -14,7 +14,8 @@ __all__ = ["regret"]
 def regret(optimum: Optimum, truth: Scenario, *, key: Key[Array, ""] | None = None) -> Float[Array, ""]:
     """How much worse the best noise of one scenario is than that of another, in that other scenario.
 
-    E(x*, truth) / min_x E(x, truth) - 1, with E the objective of `optimum` and x* its noise.
+    E(x*, truth) / min_x E(x, truth) - 1, with E the objective of `optimum`, that of one draw where it is `OverDraws`,
+    and x* its noise.
 
     Args:
         optimum: a single result of `tune`.
@@ -36,6 +37,6 @@ def regret(optimum: Optimum, truth: Scenario, *, key: Key[Array, ""] | None = No
         >>> bool(regret(pj.tune(scenario), scenario.replace(leave=0.2)) > 0)
         True
     """
-    best = tune(truth, optimum.objective, key=key)
+    best = tune(truth, of_one_draw(optimum.objective), key=key)
     mine = log_value(best.objective, truth.replace_noise(optimum.noise), key)
     return jnp.expm1(mine - best.log_value)

@@ -10,7 +10,7 @@ from perfjax import _check
 from perfjax._fields import Field, as_dataset
 from perfjax.law import chain_of
 from perfjax.meanfield import recursion
-from perfjax.objectives import AbstractObjective, CumulativeError
+from perfjax.objectives import AbstractObjective, CumulativeError, OverDraws
 from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._constant import as_log_bounds, tune
 from perfjax.tuning._descent import at_bound, best_of, descend
@@ -148,8 +148,9 @@ def tune_schedule(
 
     Args:
         scenario: the scenario; its own noise plays no role.
-        objective: `CumulativeError(first_release=0)` by default; solver "mean-field" or "law". A release that does not
-            count would be free: it could drown its statistic in noise to keep everybody, which looks like a gain.
+        objective: `CumulativeError(first_release=0)` by default, or `OverDraws` of it; solver "mean-field" or "law". A
+            release that does not count would be free: it could drown its statistic in noise to keep everybody, which
+            looks like a gain.
         structure: "free": every release for itself. "monotone": never more private than the release before.
             "piecewise": constant on `levels` blocks of releases of equal length. "geometric": a constant ratio from one
             release to the next.
@@ -189,8 +190,10 @@ def tune_schedule(
     return schedule
 
 
-def as_window(objective: AbstractObjective | None, scenario: Scenario) -> CumulativeError:
+def as_window(objective: AbstractObjective | None, scenario: Scenario) -> CumulativeError | OverDraws:
     """The objective of a search over releases: one under which every release counts."""
+    if isinstance(objective, OverDraws):
+        return OverDraws(as_window(objective.objective, scenario), objective.draws).prepared(scenario)
     objective = CumulativeError(first_release=0) if objective is None else objective
     if not isinstance(objective, CumulativeError):
         found = type(objective).__name__
@@ -295,9 +298,15 @@ def _tune_schedule(scenario, objective, shape, budget, constant, structure) -> S
     return _result(live, jnp.exp(tuned), ends, best, constant, structure)
 
 
+def _by_expected_path(objective):
+    if isinstance(objective, OverDraws):
+        return OverDraws(_by_expected_path(objective.objective), objective.draws)
+    return CumulativeError(first_release=0, collapsed=objective.collapsed, penalty=objective.penalty)
+
+
 def _on_expected_path(scenario, objective, log_noise):
     """The log objective by the parameters, on the expected path."""
-    path = CumulativeError(first_release=0, collapsed=objective.collapsed, penalty=objective.penalty)
+    path = _by_expected_path(objective)
 
     def log_value(parameters):
         return path.evaluate(scenario.with_noise(jnp.exp(log_noise(parameters)))).log_value

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from perfjax import _check
+from perfjax.objectives import OverDraws
 from perfjax.scenario import Scenario
 from perfjax.tuning._optimum import Optimum, Status
 
@@ -45,7 +46,8 @@ def sensitivities(optimum: Optimum) -> Sensitivities:
 
     Returns:
         `Sensitivities`. They are undefined, and say why, where the best noise is not a smooth minimum inside the search
-        interval, and where a second local minimum, or no privacy, is within 1e-4 of it: there it is about to jump.
+        interval, and where a second local minimum, or no privacy, is within 1e-4 of it: there it is about to jump. By a
+        parameter whose draws `OverDraws` averages there is none: the scenario's own value plays no role.
 
     Raises:
         ValueError: for a batch of optima, and for an objective that samples, which has no second derivative.
@@ -61,7 +63,8 @@ def sensitivities(optimum: Optimum) -> Sensitivities:
     reason = _undefined(optimum)
     derivative = _implicit(scenario, optimum.objective)
     keep = jnp.nan if reason else 1.0
-    values = {leaf: value * keep for leaf, value in _by_name(derivative).items() if leaf != name}
+    drawn = optimum.objective.draws if isinstance(optimum.objective, OverDraws) else {}
+    values = {leaf: value * keep for leaf, value in _by_name(derivative).items() if leaf not in (name, *drawn)}
     return Sensitivities(noise_name=name, values=values, reason=reason)
 
 
