@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from perfjax import _check, leakage, theorems
+from perfjax._check import Numbers
 from perfjax.law import check_law, law_of, whole_cap
 from perfjax.meanfield import recursion
 from perfjax.montecarlo import as_key, runs
@@ -244,7 +245,7 @@ class OverDraws(AbstractObjective):
     objective: AbstractObjective
     draws: dict[str, Float[Array, " draws"]]
 
-    def __init__(self, objective: AbstractObjective, draws: Mapping[str, ArrayLike]):
+    def __init__(self, objective: AbstractObjective, draws: Mapping[str, Numbers]):
         self.objective = _check.as_kind(objective, "objective", AbstractObjective)
         values = _check.as_floats(**_check.as_kind(draws, "draws", Mapping))
         self.draws = dict(zip(draws, values, strict=True))

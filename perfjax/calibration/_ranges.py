@@ -263,7 +263,7 @@ def _built(table: dict[str, Any]) -> Ranges:
         rests_on=columns["rests_on"],
         draws={name: _draws(values, name) for name, values in columns["draws"].items()},
         drawn_by=_check.as_choice(table["drawn_by"], "drawn_by", ("bootstrap", "posterior")),
-        level=_check.as_level(table["level"]),
+        level=_check.as_level(_number(table["level"], "level")),
         verdict=tuple(verdict),
         p_values={name: _number(p, name, 0, 1) for name, p in _table(table["p_values"], "p_values").items()},
     )
@@ -287,7 +287,9 @@ def _tables(value, name) -> dict[str, dict[str, Any]]:
 def _number(value, name, low=-np.inf, high=np.inf) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _check.fail(name, "be a number", _check.quoted(value))
-    return float(_check.in_range(np.asarray(value, float), name, low, high))
+    if not low <= value <= high:  # nor is NaN
+        raise _check.fail(name, f"lie in [{low:g}, {high:g}]", f"{value:g}")
+    return float(value)
 
 
 def _draws(values, name) -> Float[np.ndarray, " draws"]:

@@ -56,6 +56,8 @@ def _ranges(ranges) -> dict[str, Any]:
 
 def _column(found, noise, delta) -> dict[str, list[float]]:
     """Intervals over the draws of what one noise gives."""
+    import jax.numpy as jnp  # not before a command runs
+
     outcome = found.outcome(noise)
     column = {"error": found.interval(outcome.error), "last_population": found.interval(outcome.population[:, -1])}
     if np.all(np.isfinite(outcome.ratio)):
@@ -66,7 +68,7 @@ def _column(found, noise, delta) -> dict[str, list[float]]:
         total = central.composed()
         (field,) = (one.name for one in dataclasses.fields(total))
         ends = found.interval(getattr(total, field))
-        each = [currencies(type(total)(np.asarray(end, np.asarray(outcome.error).dtype)), delta) for end in ends]
+        each = [currencies(type(total)(jnp.asarray(end, outcome.error.dtype)), delta) for end in ends]
         column |= {f"central_all_releases_{unit}": [one[unit] for one in each] for unit in each[0]}
     return {name: [float(x) for x in ends] for name, ends in column.items()}
 

@@ -1,6 +1,7 @@
 """What several commands share: options, the library in the precision asked for, and where results are written."""
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -93,7 +94,7 @@ def fitted_note(ranges, scenario, swept: Iterable[str] = ()) -> str | None:
         return None
     leaves = scenario.leaves()
     unknown = [name for name in ranges.unknown if name not in swept]
-    kept = [name for name in unknown if float(leaves[name]) == ranges.estimate[name]]
+    kept = [name for name in unknown if math.isclose(float(leaves[name]), ranges.estimate[name], rel_tol=1e-6)]
     if not kept:
         return None
     return (

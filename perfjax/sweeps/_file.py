@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfjax import _check, files
+from perfjax.calibration import Ranges, load_ranges
 from perfjax.law import population_law
 from perfjax.meanfield import mean_field
-from perfjax.calibration import Ranges, load_ranges
 from perfjax.montecarlo import simulate_counts, simulate_users
 from perfjax.objectives import BY_NAME
 from perfjax.scenario import Scenario
@@ -84,8 +84,9 @@ def _build(content: dict[str, Any], folder: Path) -> SweepFile:
     options = {name: content[name] for name in ("pairing", "trials", "fields") if name in content}
     seed = content.get("seed", 0 if content["run"] in SAMPLERS else None)
     seed = None if seed is None else _check.as_count(seed, "seed", low=0)
+    scenario = _scenario(content, folder)
     ranges = load_ranges(folder / content["scenario"]) if "scenario" in content else None
-    return SweepFile(run, _scenario(content, folder), over, options, seed, ranges)
+    return SweepFile(run, scenario, over, options, seed, ranges)
 
 
 def _table(content, name) -> dict[str, Any]:
