@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.stats
 from assertions import close, finite, gradient_is_central_difference, probability
 from cases import EXACT_LEAKS, recomputed_mixture, simulated_leaks
@@ -328,3 +329,77 @@ def test_the_shared_noise_averages_to_the_leak_probability(dim, population):
     given = jax.vmap(lambda x: pj.leakage.given_noise(mechanism, rule, n, noise, x).leaked)(shared)
     average = np.sum(np.asarray(given) * weight) / weight.sum()
     np.testing.assert_allclose(average, pj.leak_probability(mechanism, rule, population), rtol=0, atol=1e-8)
+
+
+# Two users.
+
+# dim, noise, threshold, chi2 of the shared noise; the threshold's level lies inside the range of chi2_{dim-1}.
+TWO_USERS = [
+    (1, 1.3, 0.2, 1.5),
+    (2, 1.0, 0.1, 1.5),
+    (2, 4.811, 0.0726, 1.987),
+    (12, 3.4512, 0.62838, 5.8649),
+    (12, 1.3133, 3.3631, 14.484),
+    (40, 2.3567, 3.6364, 48.438),
+    (12, 1e-6, 0.62838, 5.8649),
+    (12, 1e6, 0.62838, 5.8649),
+    (12, 20.0, 1e-4, 1e-9),
+]
+
+
+def both_leaked(dim, noise, threshold, shared):
+    """P(both of two users are leaked | shared), by SciPy: |a| above the larger root, given b ~ chi2_{dim-1}.
+
+    With residuals at ±(a, b) and the noise at 2 H along a, the worse placed user has a^2 - 2 |a| H + b.
+    """
+    shift, level = math.sqrt(shared) * noise, 2 * threshold * noise**2
+
+    def given(b):
+        square = shift**2 + level - b
+        if square <= 0:
+            return 1.0
+        low, high = shift - math.sqrt(square), shift + math.sqrt(square)
+        middle = scipy.stats.norm.cdf(low) - scipy.stats.norm.cdf(-low) if low > 0 else 0.0
+        return middle + 2 * scipy.stats.norm.sf(high)
+
+    if dim == 1:
+        return given(0.0)
+    edge = scipy.stats.chi2.isf(1e-16, dim - 1)
+    cuts = [0.0, *sorted(b for b in (level, shift**2 + level) if 0 < b < edge), edge]
+    pieces = itertools.pairwise(cuts)
+
+    # b = low + width sin^2 has neither the root's infinite slope at an end nor that of the density at 0.
+    def piece(low, high):
+        def integrand(angle):
+            b = low + (high - low) * math.sin(angle) ** 2
+            return given(b) * scipy.stats.chi2.pdf(b, dim - 1) * (high - low) * math.sin(2 * angle)
+
+        return scipy.integrate.quad(integrand, 0, math.pi / 2, epsabs=1e-13, epsrel=1e-12, limit=400)[0]
+
+    return sum(piece(*ends) for ends in pieces)
+
+
+@DTYPES
+@pytest.mark.parametrize("case", TWO_USERS, ids=str)
+def test_both_of_two_users(case, dtype):
+    noise, shared, n = cast(dtype, case[1], case[3], 2.0)
+    parts = pj.GaussianMean(case[1], dim=case[0]), pj.LikelihoodRatioAbove(case[2])
+    mechanism, rule = jax.tree.map(lambda x: x.astype(dtype), parts)
+    found = pj.leakage.given_noise(mechanism, rule, n, noise, shared)
+    assert found.both.dtype == dtype
+    np.testing.assert_allclose(found.both, both_leaked(*case), rtol=0, atol=1e-9 if dtype == "float64" else 1e-6)
+
+
+def test_both_of_two_users_by_sampling_records():
+    """A route without the residuals' geometry: records, their mean without one of them, two log densities."""
+    dim, noise, threshold, shared, draws = 12, 3.4512, 0.62838, 5.8649, 1_000_000
+    rng = np.random.default_rng(8)
+    records = rng.normal(size=(draws, 2, dim))
+    mean = records.mean(axis=1)
+    released = mean + noise / math.sqrt(2) * math.sqrt(shared) * np.eye(dim)[0]
+    without = records[:, ::-1]  # the mean of the other one
+    ratio = np.sum((released[:, None] - without) ** 2, -1) - np.sum((released - mean) ** 2, -1)[:, None]
+    both = np.all(ratio / noise**2 > threshold, axis=1).mean()  # each density has variance noise^2 / 2
+    mechanism, rule = pj.GaussianMean(noise, dim=dim), pj.LikelihoodRatioAbove(threshold)
+    found = pj.leakage.given_noise(mechanism, rule, *cast("float64", 2.0, noise, shared))
+    assert abs(found.both - both) < 4 * math.sqrt(both * (1 - both) / draws)  # 7e-4; the kink once cost 1.4e-3

@@ -32,7 +32,8 @@ class GivenNoise(NamedTuple):
     Attributes:
         leaked: p, the probability that a user is leaked.
         kept: 1 - p.
-        spread: Var(K) / n, at most p (1 - p).
+        spread: Var(K) / n, held to at most p (1 - p). By the likelihood ratio it is the limit for many users: wrong by
+            up to 10 % at n = 3, 6 % at n = 10 and 2 % at n = 30, found by sampling. The rest is exact for any n.
         both: for n = 2, the probability that both are leaked.
     """
 
@@ -134,11 +135,12 @@ def _true_bit(mechanism, leakage, population, noise, shared) -> GivenNoise:
 
 @_LAWS.enter(GaussianMean, LikelihoodRatioAbove)
 def _gaussian_mean(mechanism, leakage, population, noise, shared) -> GivenNoise:
-    """Exact, by one quadrature over the part b ~ chi2_{d-1} of the residual across the noise.
+    """By one quadrature over the part b ~ chi2_{d-1} of the residual across the noise; exact but for `spread`.
 
     In units of the residual's standard deviation, with a ~ N(0, 1) its part along the noise and
     H = (n - 1) ||eta||: leaked <=> a^2 + 2 a H + b > c. Given b, a user is *kept* for a between two roots, and only for
-    b below H^2 + c. Var(K) / n = p (1 - p) - E[1{leaked} a]^2.
+    b below H^2 + c. Var(K) / n = p (1 - p) - E[1{leaked} a]^2 but for terms of order 1 / n: residuals are correlated by
+    -1 / (n - 1), and all but the first Hermite coefficient of 1{leaked} are left out.
     """
     n, v = population, mechanism.covariance
     shift = jnp.sqrt(shared * (n - 1) / v) * noise
@@ -147,15 +149,22 @@ def _gaussian_mean(mechanism, leakage, population, noise, shared) -> GivenNoise:
         gap = leakage.threshold - mechanism.dim / 2 * jnp.log1p(1 / (n - 1))
         level = noise**2 * (2 * n * gap + shared) / v
     limit = shift**2 + level
+
+    def kept_between(rest):
+        root = jnp.sqrt(jnp.maximum(limit - rest, jnp.finfo(limit.dtype).tiny))
+        return -(shift + root), (level - rest) / (shift + root)
+
     rest, weight = across(limit, mechanism.dim)
-    root = jnp.sqrt(jnp.maximum(limit - rest, jnp.finfo(limit.dtype).tiny))
-    high, low = (level - rest) / (shift + root), -(shift + root)
+    low, high = kept_between(rest)
     kept = jnp.maximum(product(weight, _below(high) - _below(low)), 0)
     pull = product(weight, _density(high) - _density(low))
-    # With two users the residuals are opposite: both are leaked unless the worse placed one, at -|a|, is kept.
-    worse = product(weight, jnp.where(high > 0, 2 * _below(high) - 1, 0))
     leaked = 1 - kept
-    both = jnp.clip(1 - 2 * kept + jnp.maximum(worse, 0), 0, 1)
+    # With two users the residuals are opposite: both are kept for |a| below the upper root, which is positive for b
+    # below `level` only. That is a rule of its own: with the one above, the kink at `level` costs 3e-3.
+    rest, weight = across(level, mechanism.dim)
+    _, high = kept_between(rest)
+    neither = product(weight, 2 * _below(high) - 1)
+    both = jnp.clip(1 - 2 * kept + neither, 0, 1)
     return GivenNoise(leaked, kept, jnp.maximum(leaked * kept - pull**2, 0), both)
 
 
