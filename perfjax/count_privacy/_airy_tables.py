@@ -14,9 +14,11 @@ from perfjax.count_privacy.fisher import AIRY_SLOPE_ZERO
 __all__ = [
     "REACH",
     "SUPPORT",
+    "VARIANCE",
     "Table",
     "budget_table",
     "density_table",
+    "entropy",
     "interpolated",
     "quantile_table",
     "slope_table",
@@ -25,6 +27,7 @@ __all__ = [
 REACH = 72.0  # where the density is below the least float64
 SUPPORT = 14.0  # beyond, the mass is 1e-31
 INFORMATION = 4 * AIRY_SLOPE_ZERO / 3
+VARIANCE = 8 * AIRY_SLOPE_ZERO**2 / 15 + 1 / (5 * AIRY_SLOPE_ZERO)
 LOG_NORM = math.log(2 * AIRY_SLOPE_ZERO * scipy.special.airy(-AIRY_SLOPE_ZERO)[0] ** 2)
 PANEL, HALF_WEIGHT = np.polynomial.legendre.leggauss(80)
 FEW, FEW_WEIGHT = np.polynomial.legendre.leggauss(16)
@@ -147,6 +150,12 @@ def _expected(function, shift: float) -> float:
         x = low + half * (PANEL + 1)
         total += half * float(np.sum(HALF_WEIGHT * np.exp(log_density(np.abs(x))) * function(x + shift)))
     return total
+
+
+@functools.cache
+def entropy() -> float:
+    """-E[log g(X)], the differential entropy of the noise, in nats."""
+    return _expected(lambda x: -log_density(np.abs(x)), 0.0)
 
 
 def _fourth() -> float:

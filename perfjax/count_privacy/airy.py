@@ -39,6 +39,9 @@ __all__ = [
 FISHER_INFORMATION = 4 * AIRY_SLOPE_ZERO / 3
 MEAN_ABSOLUTE = 2 * AIRY_SLOPE_ZERO / 3
 
+LAST_PLACE = 11.9  # log(1 + s) up to which the budget is read from its table
+TABLE_ERROR = 2e-13  # of the budget, relative; by which it is rounded up
+
 
 class LogAiry(AbstractCountRelease):
     """[(n + c) exp(sigma X - d) - c]_+ with Airy noise X.
@@ -190,7 +193,8 @@ def airy_budget(shift: Numbers) -> Float[Array, "..."]:
         shift: s, at least 0, in units of the noise.
 
     Returns:
-        rho, from a table, to 1e-10 relative in float64 for s up to 1e5.
+        rho, to 5e-13 relative in float64 and 2e-6 in float32, rounded up: never below the divergence. From a table for s
+        up to e^11.9 = 1.5e5, from there by the expansion of the density's tail.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -208,8 +212,22 @@ def airy_budget(shift: Numbers) -> Float[Array, "..."]:
 @jax.jit
 def _budget_of_shift(s):
     """`airy_budget` of a checked argument, to be traced by other code."""
-    place = jnp.minimum(jnp.log1p(s), 11.9)
-    return jnp.exp(tables.interpolated(tables.budget_table(), place)) * s * s / jnp.sqrt(1 + s)
+    place = jnp.log1p(s)
+    far = place > LAST_PLACE
+    # Each branch is held inside its own domain. Not s * s: it overflows where the budget does not.
+    ratio = jnp.exp(tables.interpolated(tables.budget_table(), jnp.where(far, LAST_PLACE, place)))
+    near_ = jnp.where(far, 1, s)
+    near = ratio * near_ * (near_ / jnp.sqrt(1 + near_))
+    margin = TABLE_ERROR + 8 * float(jnp.finfo(s.dtype).eps)
+    return (1 + margin) * jnp.where(far, _far_budget(jnp.where(far, s, 1e6)), near)
+
+
+def _far_budget(s):
+    """E[V(s + X)] - E[V(X)] with V = -log g by its expansion, to s^-2.5 relative, and that by its moments in X."""
+    w = s - AIRY_SLOPE_ZERO
+    constant = math.log(4 * math.pi) + tables.LOG_NORM - tables.entropy()
+    # w^1.5 with the mean of (1 + X / w)^1.5, whose next term is of order w^-4.
+    return 4 / 3 * w * jnp.sqrt(w) * (1 + 3 / 8 * tables.VARIANCE / w / w) + jnp.log(w) / 2 + constant
 
 
 def airy_score_cumulant(t: Numbers) -> Float[Array, "..."]:
