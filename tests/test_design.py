@@ -170,6 +170,85 @@ def test_telling_labels_apart_takes_half_of_the_budget(rho, shares, risk):
     np.testing.assert_allclose(label_risk(hybrid(), Z, design.shares, target=2, kappa=1 / (2 * rho)), design.value)
 
 
+def cusped(shares):
+    """Least, 1, at (.2, .3, .5); slopes grow without bound there, and a descent steps over it."""
+    return 1 + jnp.sum(jnp.sqrt(jnp.abs(shares - jnp.asarray([0.2, 0.3, 0.5]))))
+
+
+@pytest.mark.slow
+def test_further_steps_never_give_worse_shares():
+    values = [float(minimal_shares(cusped, 3, steps=steps).value) for steps in (9, 10, 12)]
+    assert values[1] <= values[0] * (1 + 1e-9)
+    assert values[2] <= values[1] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "accuracy"), [("float64", 1e-10), pytest.param("float32", 1e-4, marks=pytest.mark.slow)]
+)
+def test_a_gap_certifies_where_only_one_type_has_a_share(dtype, accuracy):
+    """x_1 alone: the first type gives it for V = 1. The slopes by the others' shares depend on how these vanish."""
+    a = jnp.asarray([[1.0, 0.0], [3.0, 1.0], [3.2, 2.0]], dtype)
+
+    def variance(shares):
+        (p, q), (_, r) = a.T @ (shares[:, None] * a)
+        return r / (p * r - q * q)
+
+    design = minimal_shares(variance, 3, dtype=dtype)
+    np.testing.assert_allclose(design.value, 1, rtol=accuracy)
+    assert design.gap < accuracy
+    early = minimal_shares(variance, 3, steps=2, dtype=dtype)
+    assert early.value * (1 - early.gap) <= 1 + accuracy
+    assert early.gap > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "accuracy"), [("float64", 1e-9), ("float32", 2e-4)])
+def test_shares_beside_a_fixed_one(dtype, accuracy):
+    """30 % of the budget on the mean without the target: 1.436042, however many steps."""
+    rows, contrast = jnp.asarray(hybrid().rows(Z), dtype), jnp.asarray(unit(3, 2), dtype)
+
+    def risk(others):
+        return bound(rows, jnp.append(0.7 * others, jnp.asarray(0.3, dtype)), contrast)
+
+    exact = minimize_scalar(
+        lambda x: float(bound(hybrid().rows(Z), [0, 0, 0.7 * x, 0.7 * (1 - x), 0.3], unit(3, 2))),
+        bounds=(0, 1),
+        method="bounded",
+        options={"xatol": 1e-10},
+    ).fun
+    np.testing.assert_allclose(exact, 1.436042, atol=5e-7)
+    for steps in (60, 300):
+        design = minimal_shares(risk, 4, steps=steps, dtype=dtype)
+        np.testing.assert_allclose(design.value, exact, rtol=accuracy)
+        assert design.gap < accuracy
+
+
+@pytest.mark.slow
+def test_the_gap_of_a_label_risk_certifies():
+    """Target 0.1: the sum of all and the mean without it get half of the budget each, V = 16, and labels show."""
+    kappa = 1 / 4000
+    design = least_label_risk(hybrid(target=1), Z, target=1, kappa=kappa)
+    np.testing.assert_allclose(design.shares, [0.5, 0, 0, 0, 0.5], atol=1e-6)
+    np.testing.assert_allclose(design.value, 16 * kappa, rtol=2e-9)  # wrong labels add 4e-12
+    assert design.gap < 1e-9
+
+
+def test_a_label_risk_is_convex_in_the_shares():
+    """On which its certificate rests: on a line it lies below its chord, and above its tangent."""
+    one, other = np.random.default_rng(5).dirichlet(np.full(5, 0.5), (2, 200))
+    risk = jax.jit(jax.vmap(lambda b: label_risk(hybrid(), Z, b, target=2, kappa=1 / 400)))
+    middle = risk((one + other) / 2)
+    assert np.all(middle <= (risk(one) + risk(other)) / 2 * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("separation", [0.0, 2.0, 4.0])
+def test_the_gap_of_separated_shares_certifies(separation):
+    """Target 0.1: half of the budget on the mean without it separates the nearest swap by more than 4 anyway."""
+    design = separated_optimal(hybrid(target=1), Z, target=1, kappa=1 / 400, separation=separation)
+    np.testing.assert_allclose(design.value, 16 / 400, rtol=1e-9)
+    assert design.gap < 1e-9
+
+
 def test_at_a_small_budget_no_design_tells_labels_apart():
     rho = float(pj.accounting.zcdp_rho(1.0, 1e-5, conversion="classic"))
     everything = swap_separations(hybrid(), Z, [0, 0, 0, 0, 1.0], target=2, kappa=1 / (2 * rho))

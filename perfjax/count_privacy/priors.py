@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from perfjax import _check
 from perfjax._check import Numbers
+from perfjax._lbfgs import least_iterate
 from perfjax.accounting._roots import increasing_root
 from perfjax.count_privacy._arguments import check_count, check_ranges
 
@@ -182,7 +182,7 @@ def best_prior_by_logits(
         steps: of L-BFGS, at least 1.
 
     Returns:
-        The bound, as good as the prior that was found.
+        The bound of the best prior that was found, which holds whether or not another is better.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -200,17 +200,6 @@ def _ascended(n, r, centre, size, steps):
     def loss(logits):
         return -_ratio(n, r, jax.nn.softmax(logits), centre)
 
-    optimizer = optax.lbfgs(memory_size=40)
-    value_and_grad = optax.value_and_grad_from_state(loss)
-
-    def step(_, state):
-        logits, memory = state
-        value, gradient = value_and_grad(logits, state=memory)
-        update, memory = optimizer.update(gradient, memory, logits, value=value, grad=gradient, value_fn=loss)
-        return optax.apply_updates(logits, update), memory
-
-    with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
-        j = jnp.arange(size, dtype=n.dtype)
-        start = -(((j - centre) / (1 + 2 * r * n)) ** 2) / 2
-        logits, _ = jax.lax.fori_loop(0, steps, step, (start, optimizer.init(start)))
-    return -loss(logits)
+    j = jnp.arange(size, dtype=n.dtype)
+    start = -(((j - centre) / (1 + 2 * r * n)) ** 2) / 2
+    return -least_iterate(loss, start, steps=steps, memory_size=40)[1]

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.scipy.special import ndtr
 from jaxtyping import Array, DTypeLike, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
+from perfjax._lbfgs import least_iterate
 from perfjax._linear import product
 from perfjax.reconstruction.design import Design, bound
 from perfjax.reconstruction.design_labels._separation import root, swap_moves
@@ -60,8 +60,8 @@ def least_label_risk(
         steps: of each start.
 
     Returns:
-        `Design` whose value is the risk at this kappa, and whose gap is how much a shift of budget could gain to first
-        order: 0 at a stationary point. That is no bound on the gain, since the risk is not convex.
+        `Design` whose value is the risk at this kappa, and whose gap bounds what any other shares could gain: the risk
+        is convex, since V_j is convex in the shares, Q(√y/2) in y, and y = d_k² linear in the shares.
 
     Raises:
         ValueError: if an argument has the wrong shape or is out of range.
@@ -129,17 +129,19 @@ def minimal_shares(
 ) -> Design:
     """The shares with the least value of any smooth positive objective, by gradients.
 
-    L-BFGS on logits whose softmax the shares are, from equal shares and from most of the budget on each type.
+    L-BFGS on logits whose softmax the shares are, from equal shares and from most of the budget on each type. A barrier
+    keeps every share above 0: to the log of the objective comes a multiple of -Σ_g log(b_g)/G, so small that the value
+    rises by 4e-11 of itself in float64 and 2e-5 in float32.
 
     Args:
         objective: what to minimise, of shares b_g [G] that add up to 1.
         types: G.
-        steps: of each start.
+        steps: of each start; the best of all iterates counts.
         dtype: of the shares; JAX's default float dtype if None.
 
     Returns:
-        `Design` whose value is that of the objective, and whose gap is how much a shift of budget could gain to first
-        order, relative to it: a bound on the gain if the objective is convex.
+        `Design` whose value is that of the objective. If the objective is convex, its gap bounds what any other shares
+        could gain, relative to the value; otherwise it is how much a shift of budget could gain to first order.
 
     Raises:
         ValueError: if `types` or `steps` is no count.
@@ -154,31 +156,30 @@ def minimal_shares(
     """
     types, steps = _check.as_count(types, "types", low=1), _check.as_count(steps, "steps", low=1)
     dtype = jnp.result_type(float) if dtype is None else dtype
+    # Without a barrier, logits of types that need no share run off to -inf. There the objective is flat, L-BFGS loses
+    # its way, and slopes certify nothing: at a share of 0 the least bound has many, not all of which are those of an
+    # optimum. With it they are, up to the barrier: the gap at the least penalised value is at most `barrier`.
+    barrier = jnp.finfo(dtype).eps ** (2 / 3)
 
     def of_logits(logits):
-        return jnp.log(objective(jax.nn.softmax(logits)))
-
-    def one(logits):
-        solver = optax.lbfgs()
-        value_and_slope = optax.value_and_grad_from_state(of_logits)
-
-        def step(state, _):
-            logits, memory = state
-            value, slope = value_and_slope(logits, state=memory)
-            update, memory = solver.update(slope, memory, logits, value=value, grad=slope, value_fn=of_logits)
-            return (optax.apply_updates(logits, update), memory), None
-
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
-            (logits, _), _ = jax.lax.scan(step, (logits, solver.init(logits)), length=steps)
-        return logits, of_logits(logits)
+        return jnp.log(objective(jax.nn.softmax(logits))) - barrier * jnp.mean(jax.nn.log_softmax(logits))
 
     @jax.jit
     def best():
         starts = jnp.concatenate([jnp.zeros((1, types), dtype), jnp.log(float(types)) * jnp.eye(types, dtype=dtype)])
-        logits, values = jax.vmap(one)(starts)
-        shares = jax.nn.softmax(logits[jnp.nanargmin(values)])
-        value, slope = jax.value_and_grad(objective)(shares)
-        return Design(shares, value, jnp.maximum(product(slope, shares) - jnp.min(slope), 0) / value)
+        logits, penalised = jax.vmap(lambda start: least_iterate(of_logits, start, steps=steps))(starts)
+        shares = jax.nn.softmax(logits)
+        values, slopes = jax.vmap(jax.value_and_grad(objective))(shares)
+        # A tangent of a convex function lies below it: each start has its own lower bound on all values.
+        least = values + jnp.min(slopes, axis=-1) - jnp.sum(slopes * shares, axis=-1)
+        which = jnp.argmin(penalised)
+        value, found = values[which], jnp.isfinite(penalised[which])
+        gap = jnp.maximum(1 - jnp.nanmax(least) / value, 0)
+        return Design(
+            jnp.where(found, shares[which], jnp.nan),
+            jnp.where(found, value, jnp.inf),
+            jnp.where(found, gap, jnp.inf),
+        )
 
     return best()
 
@@ -197,11 +198,14 @@ def _separated(rows, squares, contrast, least):
     if not ends:
         return np.full(types, np.nan), np.inf, np.inf
 
-    def value_and_slope(shares):
+    def solved(shares):
         root = np.sqrt(np.maximum(shares, 1e-14))[:, None] * rows  # a type without a share still has a slope
         coefficients = np.linalg.lstsq(root.T, contrast, rcond=None)[0]
-        effect = rows @ np.linalg.lstsq(root, coefficients, rcond=None)[0]
-        return coefficients @ coefficients, -(effect**2)
+        return coefficients @ coefficients, np.linalg.lstsq(root, coefficients, rcond=None)[0]
+
+    def value_and_slope(shares):
+        value, x = solved(shares)
+        return value, -((rows @ x) ** 2)
 
     start = np.mean(ends, axis=0)
     if not np.isfinite(float(bound(rows, start, contrast))):
@@ -216,6 +220,40 @@ def _separated(rows, squares, contrast, least):
         options={"ftol": 1e-14, "maxiter": 1000},
     )
     shares = np.maximum(found.x, 0) / np.maximum(found.x, 0).sum()
-    value, slope = value_and_slope(shares)
-    gap = max(slope @ (shares - towards(slope).x), 0) / value
-    return shares, value, gap
+    value, x = solved(shares)
+    if np.any(squares @ shares < least * (1 - 1e-6)):
+        return shares, value, np.inf
+    return shares, value, max(1 - _lower_bound(rows, squares, contrast, least, x, towards) / value, 0)
+
+
+def _lower_bound(rows, squares, contrast, least, x, towards):
+    """The greatest lower bound (cᵀy)²/max_b Σ_g b_g (a_gᵀy)² on V of all shares b that separate, from y = x on.
+
+    At shares of 0 the information may be singular and I y = c have many solutions y: x is one, and another certifies.
+    With λ and η the multipliers of Σ b = 1 and of the separations, maximise cᵀy over (a_gᵀy)² <= λ - Σ_k η_k d²_kg,
+    λ - d² Σ_k η_k <= 1 and η >= 0, all convex.
+    """
+    from scipy.optimize import minimize
+
+    m, unit = contrast.size, max(least, 1.0)
+    squares = squares / unit
+
+    def attained(y):
+        return (contrast @ y) ** 2 / -towards(-((rows @ y) ** 2)).fun
+
+    def room(z):
+        y, level, price = z[:m], z[m], z[m + 1 :]
+        return np.append(level - price @ squares - (rows @ y) ** 2, 1 - level + least / unit * price.sum())
+
+    most = towards(-((rows @ x) ** 2))
+    start = np.concatenate([x / np.sqrt(-most.fun), [most.eqlin.marginals[0] / most.fun]])
+    start = np.concatenate([start, most.ineqlin.marginals * unit / most.fun])
+    found = minimize(
+        lambda z: -contrast @ z[:m],
+        start,
+        method="SLSQP",
+        bounds=[(None, None)] * (m + 1) + [(0, None)] * len(squares),
+        constraints={"type": "ineq", "fun": room},
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    return max(attained(x), attained(found.x[:m]))
