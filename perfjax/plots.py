@@ -180,7 +180,7 @@ def plot_scan(scan: ReleaseScan, ax: Axes | None = None) -> Axes:
     ax = plt.subplots(layout="constrained")[1] if ax is None else ax
     bound = np.asarray(scan.bound)
     ax.plot(scan.releases, np.where(np.isfinite(bound), bound, np.nan), color="C0", label="bound if unbiased")
-    ax.plot(scan.releases, scan.van_trees, color="C2", linestyle=":", label="bound for any estimator, near the records")
+    ax.plot(scan.releases, scan.van_trees, color="C2", linestyle=":", label="any estimator, mean over records nearby")
     ax.axhline(float(scan.trivial), color="0.5", linestyle="--", label="always 0, at most")
     if np.isfinite(bound).any():
         ax.plot(

@@ -196,3 +196,41 @@ def test_a_bad_file_is_one_clear_line(run, asked, old, new, words):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert words in err
     assert ("transcript.toml" in err) == ("key" in err)  # what is wrong with the file itself names it
+
+
+def mean_over_neighbours(low, high, information, nodes=64):
+    """tr (E I + J)^-1 for two records with cos² priors between `low` and `high`, by NumPy alone."""
+    x, weight = np.polynomial.legendre.leggauss(nodes)
+    half, middle = (np.subtract(high, low)) / 2, np.add(high, low) / 2
+    prior = weight * np.cos(np.pi * x / 2) ** 2
+    expected = sum(
+        p * q * information(middle + half * np.array([a, b]))
+        for p, a in zip(prior, x, strict=True)
+        for q, b in zip(prior, x, strict=True)
+    )
+    return np.trace(np.linalg.inv(expected + np.diag((np.pi / half) ** 2)))
+
+
+def test_what_bounds_a_mean_over_records_is_not_said_of_one():
+    """With a record at an end of the box the mean error nearby is above the unbiased bound, and the attained error."""
+    budget = BUDGET | {"epsilon": 2000.0}
+    sample = {"trials": 4000, "key": jax.random.key(1)}
+    found = assess(Moments(1.0, "paper"), [-1.0, 0.5], releases=(3, 3), **budget, **sample)
+    kappa = float(pj.accounting.kappa(3, **budget))
+    powers = np.arange(1, 4)
+
+    def information(z):
+        rows = powers[:, None] * z ** (powers[:, None] - 1) / 2
+        return rows.T @ rows / kappa
+
+    here = np.trace(np.linalg.inv(information(np.array([-1.0, 0.5]))))
+    nearby = mean_over_neighbours([-1.0, -0.25], [-0.25, 1.0], information)
+    np.testing.assert_allclose(found.scan.best_bound, here, rtol=1e-9)
+    np.testing.assert_allclose(found.scan.van_trees[0], nearby, rtol=1e-9)
+    np.testing.assert_allclose([here, nearby], [0.00169, 0.00228], atol=5e-6)
+    assert nearby > 1.2 * here
+    assert found.simulated_error + 4 * found.simulated_standard_error < nearby
+    for text in (str(found), str(found.scan)):
+        assert "any estimator, on average" in text
+        assert "over records near these" in text
+        assert "bound for any estimator" not in text

@@ -318,9 +318,15 @@ def test_everyone_recruits_though_leaked():
 
 
 def test_population_counts_whole_users():
-    whole = np.asarray(simulate(small(population=99.6), 3).population)
-    np.testing.assert_array_equal(whole[:, 0], 100)
+    """Those next to the number asked for, in the shares that make it their mean, and the same by both samplers."""
+    scenario = small(population=9.6, rounds=1)
+    whole = np.asarray(simulate(scenario, 400).population)
     np.testing.assert_array_equal(whole, np.round(whole))
+    first = whole[:, 0]
+    assert set(first) == {9, 10}
+    assert_mean(first, 9.6, within=4)
+    counts = pj.simulate_counts(scenario, key=jax.random.key(0), trials=20_000)
+    assert_mean(np.asarray(counts.population[:, 0]), 9.6, within=4)
 
 
 def test_more_users_than_float32_counts_one_by_one():

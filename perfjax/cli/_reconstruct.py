@@ -250,7 +250,7 @@ def _print_report(report: dict[str, Any]) -> None:
     listed = ", ".join(f"{x:.4g}" for x in report["records"])
     budget = f"{report['accountant']} at epsilon {report['epsilon']:g}, delta {report['delta']:g}"
     table = Table(title=f"{len(report['records'])} records ({listed}), {report['family']}, {budget}")
-    for heading in ("releases", "bound if unbiased\n(squared)", "any estimator\n(van Trees)", "epsilon\nreally spent"):
+    for heading in ("releases", "bound if unbiased\n(squared)", "any estimator,\nmean nearby", "epsilon\nreally spent"):
         table.add_column(heading, justify="right")
     numbers = report["releases"]
     best = numbers.index(report["best_releases"])
@@ -274,6 +274,9 @@ def _closing(report: dict[str, Any]) -> list[str]:
         lines.append(f"  ({along}): {'not identified' if error == 'inf' else f'+- {error:.4g}'}")
     if "classic_calibration" in report:
         lines.append(f"Classic calibration {report['classic_calibration']}.")
+    lines.append(
+        "Bounds for any estimator (van Trees) are on its mean error over records near these; at these it may err less."
+    )
     lines.append(f"Always answering 0 errs by {report['trivial']:.4g} at most, summed over the records.")
     if "simulated_error" in report:
         lines.append(_attained(report))

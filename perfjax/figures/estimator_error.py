@@ -88,7 +88,7 @@ def draw(data: "xarray.Dataset") -> plt.Figure:
         part = data.sel(pair=pair)
         ax.errorbar(part.epsilon, part.error, 2 * part.standard_error, fmt="o-", markersize=4, label="likeliest pair")
         ax.plot(part.epsilon, part.bound, "--", label="Cramér-Rao bound")
-        ax.plot(part.epsilon, part.van_trees, ":", label="van Trees bound, near these records")
+        ax.plot(part.epsilon, part.van_trees, ":", label="any estimator, mean over records nearby")
         ax.axhline(float(part.trivial), color="0.5", label="always 0")
         ax.set(xscale="log", yscale="log", xlabel="ε", ylabel="mean squared error", title=f"{pair} pair {PAIRS[pair]}")
         ax.legend(fontsize="small")

@@ -1,14 +1,17 @@
-"""The check layer of every sampler: keys, trials, and no derivatives."""
+"""What samplers share: the check of keys and trials, whole numbers of users to start with, and no derivatives."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from perfjax import _check
+from perfjax.binomial import uniform_from_bits
 
-__all__ = ["as_key", "as_trials", "without_gradient"]
+__all__ = ["as_key", "as_trials", "initial_users", "without_gradient"]
+
+AT_START = 2**32 - 1  # folded into a run's key for its first number of users: no release has this number
 
 
 def as_key(key: Array) -> Array:
@@ -27,6 +30,18 @@ def as_trials(trials: int, first_trial: int) -> tuple[int, Int[Array, ""]]:
     if first_trial + trials > 2**31:
         raise _check.fail("first_trial", "be at most 2^31 - `trials`", first_trial)
     return trials, jnp.asarray(np.int32(first_trial))
+
+
+def initial_users(population: Float[Array, ""], key: Key[Array, ""]) -> Float[Array, ""]:
+    """A whole number of users with mean `population`: one of the two next to it, drawn with the key of a run.
+
+    The nearest would be one more scenario in place of the one asked for: of 2.5 users, 2 err by 25 % more. Its
+    derivative by `population` is that of the mean, 1.
+    """
+    below = jnp.floor(population)
+    word = jax.random.bits(jax.random.fold_in(key, jnp.uint32(AT_START)), (), "uint32")
+    users = jax.lax.stop_gradient(below + (uniform_from_bits(word, population.dtype) < population - below))
+    return users + (population - jax.lax.stop_gradient(population))
 
 
 def without_gradient(tree: PyTree, sampler: str) -> PyTree:

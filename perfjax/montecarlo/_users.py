@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from perfjax import _check
 from perfjax.leakage import LikelihoodRatioAbove, PairTable, ReconstructedWithin, TrueBitKept
 from perfjax.mechanisms import GaussianMean, RandomizedResponse
-from perfjax.montecarlo._inputs import as_key, as_trials, without_gradient
+from perfjax.montecarlo._inputs import as_key, as_trials, initial_users, without_gradient
 from perfjax.montecarlo._normals import normals
 from perfjax.scenario import Noise, Scenario, as_single
 from perfjax.trajectory import Trajectory
@@ -47,8 +47,9 @@ def simulate_users(
     were, bit for bit.
 
     Args:
-        scenario: the scenario. Population, floor and cap count as whole numbers: the population is rounded, the floor
-            rounded up, the cap down. Cap below 2^31.
+        scenario: the scenario. Population, floor and cap count as whole numbers: the floor is rounded up, the cap down,
+            and a run starts with one of the two whole numbers next to a fractional population, of the right mean over
+            runs. Cap below 2^31.
         key: a typed key. Scenarios given the same key share their draws.
         trials: independent runs, at least 1.
         noise: x, instead of the scenario's own: one value, one per release, or a policy.
@@ -116,7 +117,7 @@ def _trial(scenario, key):
         return following, (n, share, error, scenario.error(n, noise))
 
     releases = jnp.arange(scenario.rounds + 1, dtype=jnp.int32)
-    start = jnp.maximum(jnp.minimum(_whole(jnp.round(scenario.population)), cap), floor)
+    start = jnp.maximum(jnp.minimum(_whole(initial_users(scenario.population, key)), cap), floor)
     return jax.lax.scan(release, start, (releases, scenario.noises()))[1]
 
 

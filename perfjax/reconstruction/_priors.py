@@ -43,7 +43,8 @@ def van_trees_bound(information: Numbers, *, radius: ArrayLike = 1.0) -> Float[A
         radius: R > 0; the parameters lie in [-R, R].
 
     Returns:
-        The bound, finite whatever the information.
+        The bound, finite whatever the information. It is on an average: at some parameters an estimator may err by
+        less.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -74,7 +75,8 @@ def multiset_van_trees_bound(
         family, records, releases, kappa, max_releases: as in `multiset_bound`.
 
     Returns:
-        The bound, finite also where `multiset_bound` is not.
+        The bound, finite also where `multiset_bound` is not. It is on an average: at the records themselves an
+        estimator may err by less, and `multiset_bound` be below it.
 
     Raises:
         ValueError: if an argument is out of range.

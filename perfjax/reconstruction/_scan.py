@@ -51,7 +51,8 @@ class ReleaseScan(eqx.Module):
         bound: least Σ_k E(estimate_k - z_k)² of locally unbiased estimators.
         reason: `Reason`, as an integer: why a bound is infinite.
         lower_limit: what no number of releases from L on can fall below.
-        van_trees: least average of the same error for any estimator, near the records.
+        van_trees: least average of the same error for any estimator, over records near these
+            (`multiset_van_trees_bound`). At the records themselves an estimator may err by less.
         trivial: worst error of always answering 0.
         label_floor: what no estimator of a labelled record can beat, on average over the labels.
         effective_epsilon: what the transcript really spends at the same delta.
@@ -115,7 +116,7 @@ class ReleaseScan(eqx.Module):
             "bound": Field(self.bound, along, square),
             "reason": Field(self.reason, along, reasons),
             "lower_limit": Field(self.lower_limit, along, square),
-            "van_trees": Field(self.van_trees, along, square),
+            "van_trees": Field(self.van_trees, along, square | {"meaning": "average over records near these"}),
             "effective_epsilon": Field(self.effective_epsilon, along, {"units": "1"}),
             "trivial": Field(self.trivial, (), square),
             "label_floor": Field(self.label_floor, (), square),
@@ -145,7 +146,7 @@ class ReleaseScan(eqx.Module):
             + (f" (from {self.certified_at} on)" if self.status == ScanStatus.CERTIFIED else ""),
             f"  best number of releases     {self.best_releases}",
             f"  bound if unbiased           {self.best_bound:.6g}",
-            f"  bound for any estimator     {self.van_trees[at]:.6g} (van Trees)",
+            f"  any estimator, on average   {self.van_trees[at]:.6g} at least, over records near these (van Trees)",
             f"  always answering 0          {self.trivial:.6g} at most",
             f"  one labelled record         {self.label_floor:.6g} at least: labels do not show",
             f"  epsilon really spent        {self.effective_epsilon[at]:.6g}",

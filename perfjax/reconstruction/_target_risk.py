@@ -20,7 +20,8 @@ class TargetRisk(eqx.Module):
     Attributes:
         bound: least summed squared error of locally unbiased estimators.
         reason: `Reason`, as an integer: why the bound is infinite.
-        van_trees: least average of the same error for any estimator.
+        van_trees: least average of the same error for any estimator, over records anywhere in [-R, R]. At some of them
+            an estimator may err by less.
         trivial: worst error of always answering 0.
     """
 
@@ -36,7 +37,7 @@ class TargetRisk(eqx.Module):
         return {
             "bound": Field(self.bound, (), square),
             "reason": Field(self.reason, (), reasons),
-            "van_trees": Field(self.van_trees, (), square),
+            "van_trees": Field(self.van_trees, (), square | {"meaning": "average over records in [-R, R]"}),
             "trivial": Field(self.trivial, (), square),
         }
 
@@ -49,9 +50,9 @@ class TargetRisk(eqx.Module):
             return f"TargetRisk of a batch {self.bound.shape}"
         return (
             f"TargetRisk: {Reason(int(self.reason)).meaning}\n"
-            f"  bound if unbiased        {self.bound:.6g}\n"
-            f"  bound for any estimator  {self.van_trees:.6g} (van Trees)\n"
-            f"  always answering 0       {self.trivial:.6g} at most"
+            f"  bound if unbiased          {self.bound:.6g}\n"
+            f"  any estimator, on average  {self.van_trees:.6g} at least, over all records (van Trees)\n"
+            f"  always answering 0         {self.trivial:.6g} at most"
         )
 
 
@@ -77,9 +78,9 @@ def target_risk(target: Numbers, nuisance: Numbers, *, radius: ArrayLike) -> Tar
         >>> rows = whitened([[0.5, 0.5], [0.0, 1.0]], [0.01, 0.01])
         >>> print(target_risk(*split_columns(rows, 0), radius=1.0))
         TargetRisk: The target is identified.
-          bound if unbiased        0.05
-          bound for any estimator  0.0330737 (van Trees)
-          always answering 0       1 at most
+          bound if unbiased          0.05
+          any estimator, on average  0.0330737 at least, over all records (van Trees)
+          always answering 0         1 at most
     """
     target, nuisance, radius = as_floats(target=target, nuisance=nuisance, radius=radius)
     radius = in_range(radius, "radius", 0.0, open_low=True, open_high=True)

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from perfjax import _check
@@ -79,12 +80,21 @@ class ClippingOptimum(eqx.Module):
         return as_dataset(self.fields())
 
     def __str__(self) -> str:
-        return (
-            f"ClippingOptimum: {Status(int(self.status)).meaning}\n"
-            f"  best noise_scale (γ)  {self.noise:.6g}\n"
-            f"  best clip_radius (R)  {self.clip_radius:.6g}\n"
-            f"  objective             {self.value:.6g} ({1 - float(self.ratio):.2%} lower than without clipping)"
-        )
+        mean = np.asarray(self.scenario.mechanism.mean)
+        listed = np.array2string(mean, precision=6, separator=", ", threshold=6)
+        lines = [
+            f"ClippingOptimum: {Status(int(self.status)).meaning}",
+            f"  best noise_scale (γ)  {self.noise:.6g}",
+            f"  best clip_radius (R)  {self.clip_radius:.6g}",
+            f"  objective             {self.value:.6g} ({1 - float(self.ratio):.2%} lower than without clipping)",
+            f"  assumed               records of mean {listed}",
+        ]
+        if not np.any(mean):
+            lines.append(
+                "  That mean is the centre of the clipping, where clipping has no bias: the least radius wins, and the\n"
+                "  gain is an artefact of knowing the mean. Set `mean` as far out as it may be."
+            )
+        return "\n".join(lines)
 
 
 def tune_clipping(
@@ -100,7 +110,8 @@ def tune_clipping(
     A smaller radius leaks less, since clipped records lie closer to their mean, and needs less noise for a given
     budget; but what it cuts off biases every release, however many users there are. A scan of both, then descent on
     their logarithms from the best points of the scan. The bias vanishes by symmetry where the records' mean is 0, the
-    centre of the clipping, and the least radius wins: let `mean` be as far out as you think it may be.
+    centre of the clipping: the least radius wins, by a gain that nobody has who does not know the mean, and the result
+    says so. Let `mean` be as far out as you think it may be.
 
     Args:
         scenario: of a `GaussianMean`; its own noise and radius play no role.
