@@ -14,7 +14,7 @@ LOW, HIGH = 0.1, 0.9  # quantiles of the population that a summary shows
 
 
 class Summary(NamedTuple):
-    """Arrays by release: users on average and at two quantiles, P(collapsed by then), expected squared error."""
+    """Arrays by release: users on average and at two quantiles, P(collapsed by then), expected error."""
 
     mean: np.ndarray
     low: np.ndarray

@@ -6,8 +6,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Array
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from perfjax import _check, theorems
 from perfjax._summary import HIGH, LOW, summary
@@ -64,7 +65,7 @@ def plot_objective(optimum: Optimum, ax: Axes | None = None, *, points: int = 30
         best = f"best {mechanism.noise_symbol} = {optimum.noise:.4g}"
         ax.plot(float(optimum.noise), float(optimum.value), "o", color="C1", label=best)
     _mark_critical(scenario, ax)
-    ax.set(xscale="log", yscale="log", xlabel=f"{mechanism.noise_name} {mechanism.noise_symbol}", ylabel="objective")
+    ax.set(xscale="log", yscale="log", xlabel=f"{mechanism.noise_label} {mechanism.noise_symbol}", ylabel="objective")
     ax.legend(fontsize="small")
     return ax
 
@@ -86,16 +87,23 @@ def plot_schedule(schedule: Schedule) -> Figure:
     figure, axes = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
     scenario, mechanism = schedule.scenario, schedule.scenario.mechanism
     runs = {"schedule": scenario, "best constant": scenario.replace_noise(schedule.constant)}
+    hidden, logarithmic = False, dict.fromkeys(axes, False)
     for (label, run), style in zip(runs.items(), ("-", "--"), strict=True):
         path = mean_field(run)
         noise = np.asarray(run.noises())
-        shown = np.where((noise > 0) & np.isfinite(noise), noise, np.nan)  # no privacy is on no log axis
+        shown = np.where(noise == mechanism.no_privacy, np.nan, noise)  # which is on no log axis
+        hidden |= bool(np.any(np.isnan(shown)))
         for ax, values in zip(axes, (shown, path.population, path.error), strict=True):
             ax.plot(values, style, label=label)
-    labels = (f"{mechanism.noise_name} {mechanism.noise_symbol}", "population (users)", "expected squared error")
+            logarithmic[ax] |= bool(np.any(np.asarray(values) > 0))  # the error of a count without noise is 0
+    labels = (
+        f"{mechanism.noise_label} {mechanism.noise_symbol}",
+        "population (users)",
+        f"expected {mechanism.error_unit}",
+    )
     for ax, label in zip(axes, labels, strict=True):
-        ax.set(xlabel="release", ylabel=label, yscale="log")
-    axes[0].legend(fontsize="small")
+        ax.set(xlabel="release", ylabel=label, yscale="log" if logarithmic[ax] else "linear")
+    axes[0].legend(fontsize="small", title="no privacy where a line is missing" if hidden else None)
     return figure
 
 
@@ -106,11 +114,15 @@ def plot_policy(best: PolicyOptimum) -> Figure:
     who, rounds = scenario.participation, scenario.rounds
     population = np.unique(np.geomspace(max(float(who.floor), 1), float(who.cap), 200).round())
     noise = np.stack([np.asarray(best.policy(population, t)) for t in range(rounds + 1)], axis=1)
-    low, high = mechanism.noise_bounds
-    image = axes[0].pcolormesh(
-        np.arange(rounds + 1), population, np.clip(noise, low, high), norm=LogNorm(), rasterized=True
-    )
-    figure.colorbar(image, ax=axes[0], label=f"{mechanism.noise_name} {mechanism.noise_symbol}")
+    release, without = np.arange(rounds + 1), noise == mechanism.no_privacy
+    shown = np.ma.masked_where(without, np.clip(noise, *mechanism.noise_bounds))
+    norm = LogNorm(*mechanism.noise_bounds) if np.all(without) else LogNorm()
+    image = axes[0].pcolormesh(release, population, shown, norm=norm, rasterized=True)
+    if np.any(without):  # which has no place on the scale of the noises
+        none = np.ma.masked_where(~without, without)
+        axes[0].pcolormesh(release, population, none, cmap=ListedColormap(["C3"]), rasterized=True)
+        axes[0].legend(handles=[Patch(color="C3", label="no privacy")], fontsize="small")
+    figure.colorbar(image, ax=axes[0], label=f"{mechanism.noise_label} {mechanism.noise_symbol}")
     axes[0].set(xlabel="release", ylabel="population (users)", yscale="log")
     plot_fan(best.law(), axes[1])
     return figure

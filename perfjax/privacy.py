@@ -4,11 +4,24 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from perfjax import accounting
 
-__all__ = ["AbstractBudget", "GaussianBudget", "Privacy", "PureBudget"]
+__all__ = [
+    "PRINTED_DELTA",
+    "AbstractBudget",
+    "GaussianBudget",
+    "Privacy",
+    "PureBudget",
+    "budget_lines",
+    "protects_nobody",
+]
+
+PRINTED_DELTA = 1e-6  # of the (epsilon, delta) budgets that are printed, unless another one is asked for
+NO_PROTECTION = 10.0  # epsilon of all releases above which a budget is said to protect nobody
+SCOPES = {"local": "of each user's own noisy record", "central": "of what is published"}
 
 
 class AbstractBudget(eqx.Module):
@@ -90,3 +103,56 @@ class Privacy(eqx.Module):
     def composed(self) -> "Privacy":
         """The budget of all releases (last axis) together."""
         return Privacy(self.local.composed(), None if self.central is None else self.central.composed())
+
+
+def budget_lines(releases: Privacy, *, delta: float = PRINTED_DELTA) -> list[str]:
+    """Say what releases cost in privacy: by scope, each and all together, and whether that protects anybody.
+
+    Args:
+        releases: the budget of every release, along the only axis.
+        delta: of the (epsilon, delta) budgets; in (0, 1).
+
+    Returns:
+        A line for each scope that there is, and a last one where epsilon of all releases together is above 10: central,
+        or local where no central budget is known.
+    """
+    known = {scope: getattr(releases, scope) for scope in SCOPES if getattr(releases, scope) is not None}
+    count = releases.local.rho.shape[-1]
+    lines = []
+    for scope, budget in known.items():
+        each, all_of = np.asarray(budget.epsilon(delta)), budget.composed()
+        ends = " to ".join(dict.fromkeys(_number(x) for x in (each.min(), each.max())))
+        at = (
+            "delta = 0"
+            if isinstance(budget, PureBudget)
+            else f"delta = {delta:g}; rho {_number(float(all_of.rho))} over all"
+        )
+        lines.append(
+            f"{scope.capitalize()} budget ({SCOPES[scope]}): epsilon {ends} per release,"
+            f" {_number(float(all_of.epsilon(delta)))} over all {count} releases ({at})."
+        )
+    if "central" not in known:
+        lines.append("No central budget (of what is published) is known.")
+    warning = protects_nobody(releases, delta=delta)
+    return lines if warning is None else [*lines, warning]
+
+
+def protects_nobody(releases: Privacy, *, delta: float = PRINTED_DELTA) -> str | None:
+    """Say so where epsilon of all releases together is above 10: central, or local where no central budget is known.
+
+    Args:
+        releases: the budget of every release, along the only axis.
+        delta: of the (epsilon, delta) budgets; in (0, 1).
+    """
+    scope, budget = ("local", releases.local) if releases.central is None else ("central", releases.central)
+    total, count = float(budget.composed().epsilon(delta)), budget.rho.shape[-1]
+    if total <= NO_PROTECTION:
+        return None
+    who = "" if scope == "central" else " from those who receive the noisy records"
+    at = "" if isinstance(budget, PureBudget) else f" at delta = {delta:g}"
+    size = "unbounded" if total == np.inf else f"{_number(total)}{at}, above {NO_PROTECTION:g}"
+    return f"This budget protects nobody{who}: the {scope} epsilon over all {count} releases is {size}."
+
+
+def _number(value: float) -> str:
+    return "unbounded" if value == np.inf else f"{value:.3g}"

@@ -144,7 +144,7 @@ class Scenario(eqx.Module):
         return self.replace(policy=None, **{self.mechanism.noise_name: noise})
 
     def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
-        """The expected squared error of a release to `population` users, with its own share of the round's budget."""
+        """The expected error of a release to `population` users, with its own share of the round's budget."""
         population, noise = self.mechanism.typed(population, noise)
         return self.mechanism.error(population, self.leakage.released_noise(noise))
 

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from perfjax._fields import Field, as_dataset
+from perfjax.privacy import Privacy
 from perfjax.scenario import Scenario
 
 __all__ = ["Trajectory"]
@@ -18,10 +19,11 @@ class Trajectory(eqx.Module):
     Attributes:
         population: n_t, the users that made release t.
         leak_probability: p_t, of a user at release t.
-        error: e(x_t, n_t), expected squared error of release t (Mahalanobis for a mean; of a count the relative
-            error); the realised one in a simulation, whose leak_probability is likewise the share of leaked users.
+        error: e(x_t, n_t), expected error of release t, in the mechanism's `error_unit` (squared, Mahalanobis for a
+            mean; relative for a count); the realised one in a simulation, whose leak_probability is likewise the share
+            of leaked users.
         scenario: what ran.
-        expected_error: in a simulation, the expected squared error of release t given n_t.
+        expected_error: in a simulation, the expected error of release t given n_t.
     """
 
     population: Float[Array, "*batch releases"]
@@ -46,6 +48,10 @@ class Trajectory(eqx.Module):
             self.population, release, scenario.noises()
         )
         return jnp.broadcast_to(chosen, self.population.shape)
+
+    def privacy(self) -> Privacy:
+        """The budget of every release, by the noise it had and the users it was made of."""
+        return self.scenario.mechanism.privacy(self.population, self.noise)
 
     def fields(self) -> dict[str, Field]:
         """The fields of one trajectory, over `release` (and `trial`, if simulated)."""

@@ -5,8 +5,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
+from scipy.stats import norm
 
-__all__ = ["close", "finite", "gradient_is_central_difference", "probability"]
+__all__ = ["close", "epsilon_of", "finite", "gradient_is_central_difference", "probability"]
 
 
 def close(found, expected, rtol, *, of=None):
@@ -45,3 +47,13 @@ def gradient_is_central_difference(function: Callable, *args, rtol: float, step:
         assert abs(found - difference) <= rtol * abs(difference), (
             f"derivative {i}: {found!r} against {difference!r} by differences, at {[float(y) for y in args]}"
         )
+
+
+def epsilon_of(mu, delta):
+    """Of Gaussian differential privacy, from its trade-off function by SciPy alone."""
+
+    def excess(epsilon):
+        lower = np.exp(epsilon + norm.logcdf(-epsilon / mu - mu / 2))
+        return norm.cdf(mu / 2 - epsilon / mu) - lower - delta
+
+    return scipy.optimize.brentq(excess, 0, 100 + mu**2 * 10, xtol=1e-12)

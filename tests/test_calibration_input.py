@@ -174,7 +174,8 @@ def test_as_many_digits_are_shown_as_tell_the_ends_apart(numbers, shown):
 
 def test_the_command_says_what_is_wrong_with_a_fit():
     best = {
-        "name": "epsilon",
+        "label": "local epsilon",
+        "budgets": ["Local budget: epsilon 1."],
         "status": "no privacy is best",
         "regret": 0.07,
         "high_regret": 750.0,
@@ -184,8 +185,9 @@ def test_the_command_says_what_is_wrong_with_a_fit():
     text = " ".join(_fit._closing(report, best))
     for words in (
         "did not converge",
-        "Best epsilon: no privacy is best.",
+        "Best local epsilon: no privacy is best.",
         "up to 1.07 times the error of tuning with the truth in half of the draws, up to 751 times in 95 %",
+        "privacy pays with probability 0.50, at:   Local budget: epsilon 1.",
         "To learn more",
     ):
         assert words in text

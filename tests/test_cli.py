@@ -10,9 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
+import typer
 import xarray
+from assertions import epsilon_of
 
 import perfjax as pj
+from perfjax import cli
 from perfjax.cli import _simulate
 
 
@@ -127,7 +131,27 @@ def test_the_budget_i_am_bound_to_stands_beside_the_best(run, scenario_file, bud
     value = pj.CumulativeError()(pj.load_scenario(path).replace(noise_scale=noise))
     assert report["your_budget"]["error"] == pytest.approx(float(value), rel=1e-9)
     _, out, _ = run("tune", path, *budget)
-    assert "Your budget costs" in out
+    text = " ".join(out.split())
+    assert "Your local budget costs" in text
+    assert ("if you meant that, noise_scale 0.632 is enough with 100 users" in text) == (budget[0] == "--at-rho")
+    if budget[0] == "--at-rho":
+        assert "Your rho 5 is local" in text
+        assert "The central rho of release 0 is 0.05:" in text
+    assert "Privacy pays" in text
+    assert (
+        text.index("Privacy pays") < text.index("Local budget (of each user's own") < text.index("Central budget (of")
+    )
+
+
+def test_a_local_epsilon_that_may_have_been_meant_as_a_central_one_is_asked_about(run, scenario_file):
+    """At 1000 users the central epsilon of a release of local epsilon 1 is 40 times less."""
+    path = scenario_file(("population = 100", "population = 1000"), ("cap = 150", "cap = 1500"))
+    _, out, _ = run("tune", path, "--at-epsilon", 1, "--json")
+    report = json.loads(out)
+    mu = scipy.optimize.brentq(lambda mu: epsilon_of(mu, 1e-6) - 1, 0.01, 1)
+    central = epsilon_of(mu / 1000**0.5, 1e-6)
+    assert report["your_budget"]["central_per_release_epsilon"] == pytest.approx(central, rel=1e-6)
+    assert f"The central epsilon of release 0 (delta = 1e-06) is {central:.2g}:" in report["scope_warning"]
 
 
 @pytest.mark.slow
@@ -238,6 +262,38 @@ def test_a_bad_option_is_one_clear_line(run, arguments, words):
     assert out == ""
     assert err.count("\n") == 1
     assert words in err
+
+
+def commands(group=None, path=()):
+    """Every command with its options: (words that call it, its parameters)."""
+    group = typer.main.get_command(cli.app) if group is None else group
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command.params
+
+
+def test_an_option_given_twice_is_refused_by_every_command(run):
+    tried = 0
+    for words, parameters in commands():
+        for option in parameters:
+            if option.param_type_name != "option" or option.multiple:
+                continue
+            once = option.opts[:1] if option.is_flag else [option.opts[0], "1"]
+            code, out, err = run(*words, *once, *once)
+            expected = f"perfjax: Give {option.opts[0]} once: it was given 2 times.\n"
+            assert (code, out, err) == (2, "", expected)
+            tried += 1
+    assert tried > 90
+    code, out, err = run("tune", "--at-epsilon=1", "--leave", 0.2, "--at-epsilon", 2, "--at-epsilon", 1)
+    assert (code, out, err) == (2, "", "perfjax: Give --at-epsilon once: it was given 3 times.\n")
+
+
+def test_a_list_may_be_given_twice(run):
+    code, _, err = run("fit", "none.csv", "--column", "n", "--prior", "leave=beta(2,16)", "--prior", "survey")
+    assert code == 2
+    assert "none.csv" in err
 
 
 def test_a_command_that_does_not_exist_is_one_clear_line(run):

@@ -1,6 +1,7 @@
 """What the published figures claim, at small size; and that the command draws them."""
 
 import jax
+import matplotlib
 import numpy as np
 import pytest
 import xarray
@@ -48,6 +49,25 @@ def test_figure_6_a_growing_population_gives_no_reason_for_privacy(tmp_path):
     shrinking = last.population.sel(regime=SHRINKING)
     assert np.all(shrinking.where(data.epsilon >= 1, drop=True) < 5)
     drawn(data, tmp_path, 4)
+
+
+def test_no_privacy_is_no_greatest_budget():
+    """Figures 2 and 7: an infinite budget has a colour of its own, with a key; that of 20 is the scale's last."""
+    best = np.array([[np.inf, 20.0], [0.01, 3.0]])
+    axes, cells = {"leave": [0.2, 0.8], "recruit": [0.3, 0.7]}, ("leave", "recruit")
+    status = np.array([[pj.Status.NO_PRIVACY, pj.Status.UPPER_BOUND], [pj.Status.INTERIOR, pj.Status.COLLAPSED]])
+    data = xarray.Dataset({"theory": (cells, best), "simulation": (cells, best), "status": (cells, status)}, axes)
+    picture = figures.draw(data.assign_attrs(figure=2))
+    picture.canvas.draw()
+    budgets, none = picture.axes[0].collections
+    colors, red = budgets.get_facecolors(), none.get_facecolors()
+    np.testing.assert_allclose(colors[1], matplotlib.colormaps["viridis"](1.0))
+    np.testing.assert_allclose(colors[2], matplotlib.colormaps["viridis"](0.0))
+    np.testing.assert_allclose(red[0], matplotlib.colors.to_rgba("tab:red"))
+    assert colors[[0, 3], 3].tolist() == [0, 0]  # what shows there is the layer above, or the grey below
+    assert red[1:, 3].tolist() == [0, 0, 0]
+    keys = {text.get_text() for text in picture.legends[0].get_texts()}
+    assert keys == {"no privacy is best (ε* infinite)", "collapses whatever the budget"}
 
 
 @pytest.fixture(scope="module")

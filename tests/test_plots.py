@@ -75,6 +75,16 @@ def test_what_has_no_spread_is_refused(scenario):
             plot(pj.mean_field(scenario))
 
 
+def test_the_error_of_a_count_is_no_squared_one(scenario):
+    """Every picture of an error names the unit of the mechanism's errors."""
+    count = pj.ShiftedLogCount(0.2, 1.0)
+    path = scenario.replace(mechanism=count, population=6.0, rounds=2, cap=12.0)
+    assert plots.plot_error(pj.population_law(path)).get_ylabel() == "expected relative error"
+    schedule = pj.tune_schedule(path)
+    labels = [ax.get_ylabel() for ax in plots.plot_schedule(schedule).axes]
+    assert labels == ["sigma σ", "population (users)", "expected relative error"]
+
+
 @pytest.fixture(scope="module")
 def optimum():
     return pj.tune(gaussian(clip_radius=20.0, leave=0.9, recruit=0.2, recruiters="everyone"), pj.CumulativeBound())

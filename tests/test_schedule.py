@@ -328,14 +328,49 @@ def test_the_command_answers_like_the_library(run, small_file, tmp_path):
     best = pj.tune_schedule(pj.load_scenario(small_file), total_rho=400.0)
     close(report["schedule"]["noise"], best.noise, 1e-12)
     close(report["ratio"], best.ratio, 1e-12)
-    close(report["schedule"]["total_rho"], 400, 1e-9)
-    close(report["constant"]["total_rho"], 400, 1e-9)
+    close(report["schedule"]["local_all_releases_rho"], 400, 1e-9)
+    close(report["constant"]["local_all_releases_rho"], 400, 1e-9)
+    assert "at_equal_budget" not in report
     close(pj.load_scenario(saved).mechanism.noise, best.noise, 0)
     assert picture.stat().st_size > 0
     code, out, _ = run("schedule", small_file, "--total-rho", 400)
     assert code == 0
     assert "Release 3 has no consequences" in out
     assert "lower than" in out
+    text = " ".join(out.split())
+    central = np.sum(2 * 10.0**2 / np.asarray(best.noise) ** 2 / report["schedule"]["population"])
+    assert "Your rho 400 is local: it protects each user's own noisy record. The central rho of all releases is" in text
+    close(report["schedule"]["central_all_releases_rho"], central, 1e-9)
+
+
+@pytest.mark.slow
+def test_the_gain_of_the_command_comes_with_its_price_and_the_gain_at_equal_budget(run, small_file):
+    _, out, _ = run("schedule", small_file, "--json")
+    report, scenario = json.loads(out), pj.load_scenario(small_file)
+    free = pj.tune_schedule(scenario)
+    rho = 4 * 2 * 10.0**2 / float(free.constant) ** 2
+    close(report["constant"]["local_all_releases_rho"], rho, 1e-9)
+    close(free.total_rho_constant, rho, 1e-9)
+    equal = pj.tune_schedule(scenario, total_rho=rho)
+    close(report["at_equal_budget"]["ratio"], equal.ratio, 1e-6)
+    close(report["at_equal_budget"]["local_all_releases_rho"], rho, 1e-9)
+    assert report["ratio"] < report["at_equal_budget"]["ratio"] - 1e-3
+    _, out, _ = run("schedule", small_file)
+    text = " ".join(out.split())
+    assert f"At equal total budget (local rho {rho:.6g}, that of the best constant noise)" in text
+    assert f"{1 - float(equal.ratio):.2%} lower, and it costs:" in text
+    assert text.count("Local budget (of each user's own noisy record)") == 3
+    assert text.count("This budget protects nobody: the central epsilon over all 4 releases is") >= 1
+
+
+@pytest.mark.slow
+def test_the_published_gain_is_mostly_bought_with_privacy():
+    """Leave .45, recruit .11, threshold .02: 17.4 % at any budget, 5.8 % at rho 320, that of the constant noise."""
+    scenario = pj.preset("mean-estimation")
+    free, equal = pj.tune_schedule(scenario), pj.tune_schedule(scenario, total_rho=320.0)
+    close(free.total_rho_constant, 320, 2e-3)
+    close(1 - free.ratio, 0.174, 5e-3)
+    close(1 - equal.ratio, 0.058, 9e-3)
 
 
 @pytest.mark.slow

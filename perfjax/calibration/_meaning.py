@@ -20,6 +20,7 @@ from perfjax.montecarlo import simulate_counts
 from perfjax.montecarlo._inputs import as_key
 from perfjax.objectives import AbstractObjective, CumulativeError
 from perfjax.tuning import Optimum, Status, tune
+from perfjax.tuning._budgets import printed_budgets
 
 __all__ = ["BestNoise", "best_noise", "parameter_draws", "tuned_each"]
 
@@ -85,11 +86,12 @@ class BestNoise(eqx.Module):
             else f"{self.delta_interval[0]:.4g} to {self.delta_interval[1]:.4g}"
         )
         return (
-            f"Best {mechanism.noise_name} {float(self.optimum.noise):.4g}{told}\n"
+            f"Best {mechanism.noise_label} {float(self.optimum.noise):.4g}{told}\n"
             f"  {self.level:.0%} by {self.by:<9}  {ends[0]:.4g} to {ends[1]:.4g}\n"
             f"  {self.level:.0%} to 1st order {to_first_order}\n"
             f"  regret            {self.regret:.3g} at the median, below {self.high_regret:.3g} with {self.level:.0%}\n"
             f"  P(privacy pays)   {self.probability_privacy_pays:.3g}"
+            f"{printed_budgets(self.optimum.scenario)}"
         )
 
 

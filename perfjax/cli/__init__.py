@@ -8,6 +8,7 @@ import typer
 from perfjax.cli._counts import counts
 from perfjax.cli._figure import figure
 from perfjax.cli._fit import fit
+from perfjax.cli._once import Command
 from perfjax.cli._reconstruct import reconstruct
 from perfjax.cli._scenario import new, show
 from perfjax.cli._schedule import schedule
@@ -26,18 +27,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(interruptible()(tune))
-app.command()(interruptible()(schedule))
-app.command()(interruptible()(simulate))
-app.command()(interruptible()(sweep))
-app.command()(interruptible()(figure))
-app.command()(interruptible()(counts))
-app.command()(interruptible()(reconstruct))
-app.command()(interruptible()(fit))
+for run in (tune, schedule, simulate, sweep, figure, counts, reconstruct, fit):
+    app.command(cls=Command)(interruptible()(run))
 
 scenario_app = typer.Typer(help="Show or start a scenario file.", no_args_is_help=True)
-scenario_app.command()(show)
-scenario_app.command()(new)
+for run in (show, new):
+    scenario_app.command(cls=Command)(run)
 app.add_typer(scenario_app, name="scenario")
 
 

@@ -35,7 +35,7 @@ def counts(
     shift: Annotated[
         float | None, typer.Option(help="Shift c; 1 if not given. Small ones favour large groups.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="delta of the (epsilon, delta) budgets shown.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="delta of the central (epsilon, delta) budgets shown.")] = 1e-6,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="File with the true counts, one group a row.")] = None,
     column: Annotated[str | None, typer.Option(help="Column of the counts.")] = None,
     release: Annotated[Path | None, typer.Option(help="File to write, with private counts in that column.")] = None,
@@ -156,8 +156,8 @@ def _guarantee(report: dict[str, Any]) -> list[str]:
     r = report["tolerance"]
     lines = [
         f"Each count is released with a mean error below {r:g} max(n, 1), n the true count of the group.",
-        "One person more or less changes one count by one. For a person in a group of n the release is v(n)-zCDP, at"
-        " all orders and in both directions; v(n) is shown above, and falls as n grows. Releases add up.",
+        "One person more or less changes one count by one. For a person in a group of n the release is v(n)-zCDP"
+        " (central), at all orders and in both directions; v(n) is shown above, and falls as n grows. Releases add up.",
         "No release with this error can have a budget below the least possible one; whether any attains it is unknown.",
         "v(n) depends on the true n: do not publish budgets by true size, nor tell a person theirs.",
     ]
@@ -172,8 +172,14 @@ def _print_report(report: dict[str, Any]) -> None:
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in report["parameters"].items())
     title = f"{report['mechanism']}: {parameters}; tolerance {report['tolerance']:g}"
     table = Table(title=title, title_justify="left")
-    headings = ("size n", "mean\nerror", "v(n)\n(zCDP)")
-    for heading in (*headings, f"epsilon at\ndelta {report['delta']:g}", "least v(n)\npossible", "by", "ratio"):
+    headings = ("size n", "mean\nerror", "central\nv(n)\n(zCDP)")
+    for heading in (
+        *headings,
+        f"central\nepsilon at\ndelta {report['delta']:g}",
+        "least v(n)\npossible",
+        "by",
+        "ratio",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in report["sizes"]:
         numbers = (row[name] for name in ("error", "budget", "epsilon", "least_budget"))

@@ -206,6 +206,7 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
         low, high = (float(x) for x in meaning.interval)
         report["best_noise"] = {
             "name": fitted.problem.scenario.mechanism.noise_name,
+            "label": fitted.problem.scenario.mechanism.noise_label,
             "estimate": float(meaning.optimum.noise) if all(found.identified.values()) else None,
             "status": pj.Status(int(meaning.optimum.status)).meaning,
             "low": low,
@@ -215,6 +216,7 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
             "regret": meaning.regret,
             "high_regret": meaning.high_regret,
             "probability_privacy_pays": meaning.probability_privacy_pays,
+            "budgets": pj.privacy.budget_lines(pj.mean_field(meaning.optimum.scenario).privacy()),
         }
     return report
 
@@ -228,7 +230,7 @@ def _print(report: dict[str, Any], fitted) -> None:
         table.add_row(name, *_numbers(one), _known(report, name))
     best = report.get("best_noise")
     if best is not None:
-        table.add_row(f"best {best['name']}", *_numbers(best), "")
+        table.add_row(f"best {best['label']}", *_numbers(best), "")
     console.print(table)
     for text in (report["verdict"], *report["notes"], *_closing(report, best)):
         console.print(text, highlight=False, markup=False)
@@ -255,11 +257,12 @@ def _closing(report: dict[str, Any], best: dict[str, Any] | None) -> Iterator[st
         from perfjax.tuning import Status
 
         if best["status"] != Status.INTERIOR.meaning:
-            yield f"Best {best['name']}: {best['status']}."
+            yield f"Best {best['label']}: {best['status']}."
         likely, most = (_cost(best[name]) for name in ("regret", "high_regret"))
         yield (
             f"Tuning with the estimate costs up to {likely} the error of tuning with the truth in half of the draws,"
-            f" up to {most} in 95 %; privacy pays with probability {best['probability_privacy_pays']:.2f}."
+            f" up to {most} in 95 %; privacy pays with probability {best['probability_privacy_pays']:.2f}, at:"
         )
+        yield from (f"  {line}" for line in best["budgets"])
     if _unknown(report):
         yield f"To learn more: {_more(report)}."

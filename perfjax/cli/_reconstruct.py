@@ -49,8 +49,12 @@ def reconstruct(
     releases: Annotated[str | None, typer.Option(help="Numbers of releases, such as 2..40 (default) or 5.")] = None,
     accountant: Annotated[str | None, typer.Option(help="zcdp (default), gdp, rdp, basic, basic-analytic.")] = None,
     order: Annotated[float | None, typer.Option(help="Of the accountant rdp.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Of all releases together; 1 if not given.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Of all releases together; 1e-5 if not given.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Central epsilon of all releases together; 1 if not given.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Central delta of all releases together; 1e-5 if not given.")
+    ] = None,
     trials: Annotated[int | None, typer.Option(help="Transcripts to simulate; 200 if not given, 0 for none.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of drawing and simulating; 0 if not given.")] = None,
     as_json: Json = False,
@@ -248,9 +252,14 @@ def _list(values) -> Any:
 
 def _print_report(report: dict[str, Any]) -> None:
     listed = ", ".join(f"{x:.4g}" for x in report["records"])
-    budget = f"{report['accountant']} at epsilon {report['epsilon']:g}, delta {report['delta']:g}"
+    budget = f"{report['accountant']} at central epsilon {report['epsilon']:g}, delta {report['delta']:g}"
     table = Table(title=f"{len(report['records'])} records ({listed}), {report['family']}, {budget}")
-    for heading in ("releases", "bound if unbiased\n(squared)", "any estimator,\nmean nearby", "epsilon\nreally spent"):
+    for heading in (
+        "releases",
+        "bound if unbiased\n(squared)",
+        "any estimator,\nmean nearby",
+        "central epsilon\nreally spent",
+    ):
         table.add_column(heading, justify="right")
     numbers = report["releases"]
     best = numbers.index(report["best_releases"])

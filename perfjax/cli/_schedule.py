@@ -1,6 +1,7 @@
 """`perfjax schedule`: the best noise for every release, or a rule that reacts to how many users are left."""
 
 import json
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,11 +28,11 @@ from perfjax.cli._shared import (
     library,
     plots,
     save_outputs,
+    scope_warning,
 )
 
 __all__ = ["schedule"]
 
-DELTA = 1e-6  # of the (epsilon, delta) budgets printed
 SHOWN = 11  # releases in the table
 
 
@@ -66,10 +67,14 @@ def schedule(
     threshold: Threshold = None,
     structure: Annotated[StructureName, typer.Option(help="What the schedule may look like.")] = StructureName.free,
     levels: Annotated[int | None, typer.Option(help="Blocks of a piecewise schedule.")] = None,
-    total_rho: Annotated[float | None, typer.Option(help="zCDP budget of all releases, local, met exactly.")] = None,
-    release_rho: Annotated[float | None, typer.Option(help="Greatest zCDP budget of a release, local.")] = None,
+    total_rho: Annotated[
+        float | None, typer.Option(help="Local zCDP rho of all releases, of a user's own records; met exactly.")
+    ] = None,
+    release_rho: Annotated[
+        float | None, typer.Option(help="Greatest local zCDP rho of a release, of a user's own record.")
+    ] = None,
     solver: Annotated[
-        SolverName, typer.Option(help="mean-field: seconds; law: with the risk of collapse, about half a minute.")
+        SolverName, typer.Option(help="mean-field: seconds; law: with the risk of collapse, about a minute.")
     ] = SolverName.mean_field,
     policy: Annotated[
         PolicyName | None, typer.Option(help="Also find the best rule that reacts to the population, under the law.")
@@ -98,13 +103,18 @@ def schedule(
     if ranges is not None:
         objective = pj.OverDraws(objective, ranges.draws)
     best = pj.tune_schedule(chosen, objective, structure=structure.value, **options)
+    equal = None
+    if total_rho is None and math.isfinite(best.total_rho_constant):
+        options["total_rho"] = best.total_rho_constant
+        equal = pj.tune_schedule(chosen, objective, structure=structure.value, **options)
     rule = None
     if policy is not None:
         by_law = pj.CumulativeError(first_release=0, solver="law")
         rule = pj.tune_policy(chosen, by_law, structure=policy.value, schedule=best)
-    report = _report(pj, best, rule)
+    report = _report(pj, best, equal, rule)
     if ranges is not None:
         report["fit"] = fitted_schedule(pj, best, ranges, best.noise)
+    report["scope_warnings"] = _scope_warnings(report, total_rho, release_rho)
     if as_json:
         print(json.dumps(report, indent=2))
     else:
@@ -126,7 +136,7 @@ def schedule(
     save_outputs(pj, outputs, quiet=as_json)
 
 
-def _report(pj, best, rule) -> dict[str, Any]:
+def _report(pj, best, equal, rule) -> dict[str, Any]:
     scenario = best.scenario
     report = {
         "scenario": pj.files.to_toml(scenario),
@@ -134,6 +144,8 @@ def _report(pj, best, rule) -> dict[str, Any]:
         "solver": best.objective.solver,
         "status": pj.Status(int(best.status)).meaning,
         "noise_name": scenario.mechanism.noise_name,
+        "noise_label": scenario.mechanism.noise_label,
+        "delta": pj.privacy.PRINTED_DELTA,
         "value": float(best.value),
         "value_constant": float(best.value_constant),
         "ratio": float(best.ratio),
@@ -142,25 +154,49 @@ def _report(pj, best, rule) -> dict[str, Any]:
         "schedule": _path(pj, scenario),
         "constant": _path(pj, scenario.replace_noise(best.constant)),
     }
+    if equal is not None:
+        report["at_equal_budget"] = {"value": float(equal.value), "ratio": float(equal.ratio)} | _path(
+            pj, equal.scenario
+        )
     if rule is not None:
         names = ("value", "value_schedule", "value_constant")
         report["policy"] = {"rule": str(rule.policy)} | {name: float(getattr(rule, name)) for name in names}
         report["policy"]["gain"] = rule.gain
-        report["policy"]["scenario"] = pj.files.to_toml(rule.scenario)
+        report["policy"] |= {"scenario": pj.files.to_toml(rule.scenario)} | _budgets(pj, pj.mean_field(rule.scenario))
     return report
 
 
 def _path(pj, scenario) -> dict[str, Any]:
-    """Noise, population, error and budget of every release, on the expected path."""
+    """Noise, population, error and budgets of every release, on the expected path."""
     path = pj.mean_field(scenario)
-    noise = scenario.noises()
-    local = scenario.mechanism.privacy(path.population, noise).local
-    fields = {"noise": noise, "population": path.population, "error": path.error, "rho": local.rho}
-    total = local.composed()
-    return {name: np.asarray(values).tolist() for name, values in fields.items()} | {
-        "total_rho": float(np.sum(local.rho)),
-        "total_epsilon": float(total.epsilon(DELTA)),
-    }
+    fields = {name: np.asarray(getattr(path, name)).tolist() for name in ("noise", "population", "error")}
+    return fields | _budgets(pj, path)
+
+
+def _budgets(pj, path) -> dict[str, Any]:
+    """The local and the central budget of every release and of all, and what they mean in words."""
+    releases, found = path.privacy(), {}
+    for scope in ("local", "central"):
+        budget = getattr(releases, scope)
+        if budget is not None:
+            total = budget.composed()
+            found[f"{scope}_rho"] = np.asarray(budget.rho).tolist()
+            found[f"{scope}_all_releases_rho"] = float(np.sum(budget.rho))
+            found[f"{scope}_all_releases_epsilon"] = float(total.epsilon(pj.privacy.PRINTED_DELTA))
+    return found | {"budgets": pj.privacy.budget_lines(releases)}
+
+
+def _scope_warnings(report, total_rho, release_rho) -> list[str]:
+    """Whether the budgets asked for may have been meant as central ones."""
+    central = report["schedule"].get("central_rho")
+    if central is None:  # as of randomized response, of which only a local budget is known
+        return []
+    asked = (
+        (total_rho, report["schedule"]["central_all_releases_rho"], "all releases"),
+        (release_rho, max(central), "a release, at most,"),
+    )
+    found = [scope_warning("rho", local, least, what) for local, least, what in asked if local is not None]
+    return [line for line in found if line is not None]
 
 
 def _print_report(report: dict[str, Any]) -> None:
@@ -168,10 +204,18 @@ def _print_report(report: dict[str, Any]) -> None:
     title = f"Schedule ({report['structure']}, {report['solver']}): {report['status']}"
     table = Table(title=title, title_justify="left")
     constant, best = report["constant"], report["schedule"]
-    for heading in ("release", report["noise_name"], "local\nrho", "users", "error", "constant:\nusers", "\nerror"):
+    for heading in (
+        "release",
+        report["noise_label"].replace(" ", "\n"),
+        "local\nrho",
+        "users",
+        "error",
+        "constant:\nusers",
+        "\nerror",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     for t in np.unique(np.linspace(0, last, SHOWN).round().astype(int)):
-        own = (f"{best[name][t]:.4g}" for name in ("noise", "rho", "population", "error"))
+        own = (f"{best[name][t]:.4g}" for name in ("noise", "local_rho", "population", "error"))
         table.add_row(str(t), *own, f"{constant['population'][t]:.4g}", f"{constant['error'][t]:.4g}")
     console = Console()
     console.print(table)
@@ -194,19 +238,19 @@ def _over_draws(report: dict[str, Any], last: int) -> list[str]:
 
 
 def _closing(report: dict[str, Any], last: int) -> list[str]:
-    constant, best = report["constant"], report["schedule"]
-    lines = (
-        [*_over_draws(report, last)]
+    constant = report["constant"]
+    summed = (
+        _over_draws(report, last)
         if "fit" in report
         else [
             f"Summed error of releases 0 to {last}: {report['value']:.6g}, {1 - report['ratio']:.2%} lower than"
-            f" {report['value_constant']:.6g} at the best constant {report['noise_name']} {constant['noise'][0]:.6g}."
+            f" {report['value_constant']:.6g} at the best constant {report['noise_label']} {constant['noise'][0]:.6g}."
         ]
     )
-    lines += [
+    lines = [
+        *summed,
+        *_prices(report),
         f"Release {last} has no consequences: nothing is gained by keeping its users.",
-        f"Local budget of all releases: rho {best['total_rho']:.6g} (constant: {constant['total_rho']:.6g}), epsilon"
-        f" {best['total_epsilon']:.6g} (constant: {constant['total_epsilon']:.6g}) at delta = {DELTA:g}.",
     ]
     at_bound = sum(x != 0 for x in report["at_bound"])
     lines.append(
@@ -217,8 +261,23 @@ def _closing(report: dict[str, Any], last: int) -> list[str]:
         lines += [
             f"{rule['rule']}.",
             f"Under the law of the population: constant {rule['value_constant']:.6g}, schedule"
-            f" {rule['value_schedule']:.6g}, policy {rule['value']:.6g}; to react gains {rule['gain']:.2%}.",
+            f" {rule['value_schedule']:.6g}, policy {rule['value']:.6g}; to react gains {rule['gain']:.2%}, at:",
+            *(f"  {line}" for line in rule["budgets"]),
         ]
         if "fit" in report:
             lines.append("The policy is the best for the most probable values, and so is what it gains.")
+    return lines + report["scope_warnings"]
+
+
+def _prices(report: dict[str, Any]) -> list[str]:
+    """What the schedule and the constant noise cost in privacy, and the gain where both cost the same."""
+    lines = ["That schedule costs:", *(f"  {line}" for line in report["schedule"]["budgets"])]
+    lines += ["The best constant noise costs:", *(f"  {line}" for line in report["constant"]["budgets"])]
+    if "at_equal_budget" in report:
+        equal = report["at_equal_budget"]
+        lines.append(
+            f"At equal total budget (local rho {equal['local_all_releases_rho']:.6g}, that of the best constant noise)"
+            f" the best schedule's error is {1 - equal['ratio']:.2%} lower, and it costs:"
+        )
+        lines += [f"  {line}" for line in equal["budgets"]]
     return lines

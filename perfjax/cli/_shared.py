@@ -38,6 +38,7 @@ __all__ = [
     "records_of",
     "save_netcdf",
     "save_outputs",
+    "scope_warning",
     "without_display",
 ]
 
@@ -199,6 +200,27 @@ def accuracy(relative_error: float) -> str:
     if not relative_error:
         return "every number of users is a node"
     return f"estimated relative numerical error {relative_error:.1g}"
+
+
+FAR_APART = 30  # times the central budget: beyond, whoever asks for a local one is asked back
+
+
+def scope_warning(unit: str, local: float, central: float, what: str, hint: str = "") -> str | None:
+    """A question back to who is bound to a local budget, where the central budget of the same releases is far below.
+
+    Args:
+        unit: "epsilon" or "rho".
+        local: the budget asked for.
+        central: of what is published, in the same unit.
+        what: whose budget it is.
+        hint: what to ask for instead.
+    """
+    if local <= FAR_APART * central:
+        return None
+    return (
+        f"Your {unit} {local:.6g} is local: it protects each user's own noisy record. The central {unit} of {what} is"
+        f" {central:.2g}: if you meant that, {hint or 'far less noise is enough'}."
+    )
 
 
 @contextlib.contextmanager

@@ -60,7 +60,9 @@ def simulate(
     leave: Leave = None,
     recruit: Recruit = None,
     threshold: Threshold = None,
-    noise: Annotated[float | None, typer.Option(help="Noise of every release: noise scale, or epsilon.")] = None,
+    noise: Annotated[
+        float | None, typer.Option(help="Noise of every release: noise scale, sigma, or local epsilon.")
+    ] = None,
     solver: Annotated[
         SolverName, typer.Option(help="users: every record; counts: numbers of users; law: no sampling.")
     ] = SolverName.counts,

@@ -28,11 +28,10 @@ from perfjax.cli._shared import (
     library,
     plots,
     save_outputs,
+    scope_warning,
 )
 
 __all__ = ["tune"]
-
-DELTA = 1e-6  # of the (epsilon, delta) budgets printed
 
 
 class ObjectiveName(StrEnum):
@@ -51,9 +50,11 @@ def tune(
     threshold: Threshold = None,
     objective: Annotated[ObjectiveName, typer.Option(help="What to minimise.")] = ObjectiveName.cumulative_error,
     constraint: Annotated[str | None, typer.Option(help="growth or theorem-2: the population must not shrink.")] = None,
-    at_epsilon: Annotated[float | None, typer.Option(help="Local budget per release you are bound to.")] = None,
+    at_epsilon: Annotated[
+        float | None, typer.Option(help="Local epsilon per release you are bound to: of a user's own record.")
+    ] = None,
     delta: Annotated[float | None, typer.Option(help="delta of --at-epsilon (a mean only).")] = None,
-    at_rho: Annotated[float | None, typer.Option(help="The same as a zCDP budget (a mean only).")] = None,
+    at_rho: Annotated[float | None, typer.Option(help="The same as a local zCDP rho (a mean only).")] = None,
     as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also save a picture.")] = None,
     force: Force = False,
@@ -68,13 +69,20 @@ def tune(
     check_picture(plot, force=force)
     bound_to = _noise_of_budget(pj, chosen, at_epsilon, delta, at_rho)
     goal = pj.objectives.BY_NAME[objective.value]()
+    delta = pj.privacy.PRINTED_DELTA if delta is None else delta
     if ranges is None:
         optimum = pj.tune(chosen, goal, constraint=constraint)
-        report = _report(pj, optimum, bound_to)
+        report = _report(pj, optimum, bound_to, delta)
     else:
         found = pj.calibration.tune_fitted(chosen, ranges, goal, constraint=constraint)
         optimum = found.optimum
-        report = fitted_report(pj, found, _report(pj, at_estimate(pj, optimum), bound_to, known=False), DELTA)
+        at_most_probable = _report(pj, at_estimate(pj, optimum), bound_to, delta, known=False)
+        report = fitted_report(pj, found, at_most_probable, delta)
+    if bound_to is not None:
+        unit, local = ("rho", at_rho) if at_epsilon is None else ("epsilon", at_epsilon)
+        report["scope_warning"] = _scope_warning(pj, chosen, unit, local, report)
+        spent = pj.mean_field(chosen, noise=bound_to).privacy()
+        report["your_protection"] = pj.privacy.protects_nobody(spent, delta=delta)
     if as_json:
         print(json.dumps(report, indent=2))
     else:
@@ -104,26 +112,45 @@ def _noise_of_budget(pj, scenario, epsilon, delta, rho):
         dim=scenario.mechanism.dim,
         rho=rho,
         epsilon=epsilon,
-        delta=DELTA if epsilon is not None and delta is None else delta,
+        delta=pj.privacy.PRINTED_DELTA if epsilon is not None and delta is None else delta,
     )
     return made.noise_scale
 
 
-def _report(pj, optimum, bound_to, *, known: bool = True) -> dict[str, Any]:
+def _scope_warning(pj, scenario, unit, local, report) -> str | None:
+    """Whether the budget asked for may have been meant as a central one."""
+    central = report["your_budget"].get(f"central_per_release_{unit}")
+    if central is None:  # as of randomized response, of which only a local budget is known
+        return None
+    mechanism, asked = scenario.mechanism, {unit: local} | ({"delta": report["delta"]} if unit == "epsilon" else {})
+    meant = pj.GaussianMean.from_budget(
+        clip_radius=mechanism.clip_radius, dim=mechanism.dim, scope="central", population=scenario.population, **asked
+    )
+    hint = f"noise_scale {float(meant.noise_scale):.3g} is enough with {float(scenario.population):g} users"
+    at = f"release 0 (delta = {report['delta']:g})" if unit == "epsilon" else "release 0"
+    return scope_warning(unit, local, central, at, hint)
+
+
+def _report(pj, optimum, bound_to, delta, *, known: bool = True) -> dict[str, Any]:
     scenario = optimum.scenario
     report = {
         "scenario": pj.files.to_toml(scenario),
         "objective": type(optimum.objective).__name__,
         "status": pj.Status(int(optimum.status)).meaning,
         "noise_name": scenario.mechanism.noise_name,
+        "noise_label": scenario.mechanism.noise_label,
+        "delta": delta,
         "privacy_pays": bool(optimum.privacy_pays),
         "regime": str(optimum.regime),
         "local_minima": [float(x) for x in optimum.minima if x == x],
-        "best": _column(pj, optimum, optimum.noise),
-        "no_privacy": _column(pj, optimum, scenario.mechanism.no_privacy),
+        "best": _column(pj, optimum, optimum.noise, delta),
+        "no_privacy": _column(pj, optimum, scenario.mechanism.no_privacy, delta),
     }
     if bound_to is not None:
-        report["your_budget"] = _column(pj, optimum, bound_to)
+        report["your_budget"] = _column(pj, optimum, bound_to, delta)
+    if report["best"]:
+        best = pj.mean_field(scenario.replace_noise(optimum.noise))
+        report["budgets"] = pj.privacy.budget_lines(best.privacy(), delta=delta)
     if known and pj.Status(int(optimum.status)) is not pj.Status.INFEASIBLE and optimum.value_without_privacy > 0:
         report["regret"] = _regrets(pj, optimum)
     return report | _confirmed_by_law(pj, optimum, report)
@@ -149,7 +176,7 @@ def _confirmed_by_law(pj, optimum, report) -> dict[str, Any]:
     return findings
 
 
-def _column(pj, optimum, noise) -> dict[str, Any]:
+def _column(pj, optimum, noise, delta) -> dict[str, Any]:
     """What one noise gives: error, population and budgets."""
     if noise != noise:
         return {}
@@ -162,14 +189,15 @@ def _column(pj, optimum, noise) -> dict[str, Any]:
     }
     if optimum.value_without_privacy > 0:
         column["ratio_to_no_privacy"] = float(value / optimum.value_without_privacy)
-    releases = scenario.mechanism.privacy(path.population, scenario.mechanism.noise + 0 * path.population)
+    releases = path.privacy()
     for scope in ("local", "central"):
         budget = getattr(releases, scope)
         if budget is None:
             continue
         first = type(budget)(*(getattr(budget, field)[0] for field in budget.__dataclass_fields__))
         for which, one in (("per_release", first), ("all_releases", budget.composed())):
-            column |= {f"{scope}_{which}_{unit}": value for unit, value in currencies(one, DELTA).items()}
+            column |= {f"{scope}_{which}_{unit}": value for unit, value in currencies(one, delta).items()}
+        column[f"{scope}_all_releases_rho"] = float(budget.rho.sum())  # less than rho of the sum of pure budgets
     return column
 
 
@@ -188,9 +216,9 @@ def _regrets(pj, optimum) -> dict[str, dict[str, float]]:
     return regrets
 
 
-COLUMNS = {"best": "best", "your_budget": "your budget", "no_privacy": "no privacy"}
+COLUMNS = {"best": "best", "your_budget": "your local\nbudget", "no_privacy": "no privacy"}
 ROWS = (
-    ("noise", "noise"),
+    ("{noise_label}", "noise"),
     ("error", "error"),
     ("error / error without privacy", "ratio_to_no_privacy"),
     ("population at the last release", "last_population"),
@@ -198,28 +226,28 @@ ROWS = (
     ("P(collapse by the last release)", "collapse_probability"),
     ("local budget of a release: rho", "local_per_release_rho"),
     ("    mu", "local_per_release_mu"),
-    (f"    epsilon at delta = {DELTA:g}", "local_per_release_epsilon"),
+    ("    epsilon at delta = {delta:g}", "local_per_release_epsilon"),
     ("local budget of all releases: rho", "local_all_releases_rho"),
     ("    mu", "local_all_releases_mu"),
-    (f"    epsilon at delta = {DELTA:g}", "local_all_releases_epsilon"),
+    ("    epsilon at delta = {delta:g}", "local_all_releases_epsilon"),
     ("central budget of release 0: rho", "central_per_release_rho"),
     ("    mu", "central_per_release_mu"),
-    (f"    epsilon at delta = {DELTA:g}", "central_per_release_epsilon"),
+    ("    epsilon at delta = {delta:g}", "central_per_release_epsilon"),
     ("central budget of all releases: rho", "central_all_releases_rho"),
-    (f"    epsilon at delta = {DELTA:g}", "central_all_releases_epsilon"),
+    ("    epsilon at delta = {delta:g}", "central_all_releases_epsilon"),
 )
 
 
 def _print_report(report: dict[str, Any]) -> None:
     console = Console()
     shown = [name for name in COLUMNS if report.get(name)]
-    table = Table(title=f"{report['objective']}, {report['noise_name']}: {report['status']}", title_justify="left")
+    table = Table(title=f"{report['objective']}, {report['noise_label']}: {report['status']}", title_justify="left")
     table.add_column("")
     for name in shown:
         table.add_column(COLUMNS[name], justify="right")
     for label, key in ROWS:
         if any(key in report[name] for name in shown):
-            table.add_row(label, *(_cell(report, name, key) for name in shown))
+            table.add_row(label.format(**report), *(_cell(report, name, key) for name in shown))
     console.print(table)
     if "fit" in report:
         console.print(
@@ -245,13 +273,14 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         pays = f"Privacy pays: the best noise has {ratio:.3g} times the error of no privacy."
     elif "ratio_to_no_privacy" not in report["best"]:
         pays = "Without noise there is no error: only a constraint gives a reason for any."
-    lines = [pays, _law_says(report), f"At release 0 the population is in {report['regime']}."]
+    lines = [pays, *report["budgets"], _law_says(report), f"At release 0 the population is in {report['regime']}."]
     if len(report["local_minima"]) > 1:
         listed = ", ".join(f"{x:.4g}" for x in report["local_minima"])
         lines.append(f"Local minima: {listed}.")
     if "your_budget" in report:
         cost = report["your_budget"]["error"] / report["best"]["error"] - 1
-        lines.append(f"Your budget costs {cost:.1%} more error than the best noise.")
+        lines.append(f"Your local budget costs {cost:.1%} more error than the best noise.")
+        lines += [line for line in (report["your_protection"], report["scope_warning"]) if line is not None]
     if "regret" in report:
         parts = [f"{name} {sign}: {value:.2%}" for name, row in report["regret"].items() for sign, value in row.items()]
         lines.append("Regret if the truth is off: " + "; ".join(parts) + ".")

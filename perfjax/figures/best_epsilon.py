@@ -1,4 +1,4 @@
-"""Figures 2 and 7: the best budget of randomized response over (leave, recruit), by theory and by simulation.
+"""Figures 2 and 7: the best local budget of randomized response over (leave, recruit), by theory and by simulation.
 
 Theory minimises the mean-field error of the last release. The simulation takes the budget of a grid with the least
 error there, as published: the estimate clipped to [0, 1], and an empty run charged with an error of 10.
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Array, Float, Key
-from matplotlib.colors import LogNorm
+from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.patches import Patch
 
 from perfjax.figures._figure import Figure
 from perfjax.figures._published import cells_of, key, randomized_response, simulated
@@ -24,6 +25,7 @@ __all__ = ["FIGURES", "draw", "last_error", "recipe", "summary"]
 
 EPSILONS = 0.01, 20.0  # ends of the grid, and what theory searches
 EMPTY = 10.0  # error of a release without users
+NO_PRIVACY, COLLAPSED = "tab:red", "0.8"  # colours of what has no budget: neither is on the scale of the others
 
 
 def recipe(number: int, recruiters: str, *, cells: int, levels: int, trials: int, progress: bool) -> "xarray.Dataset":
@@ -86,28 +88,38 @@ def summary(data: "xarray.Dataset") -> list[str]:
         )
         if theory.count() and simulation.count():
             lines.append(
-                f"  of the others a finite budget is best in {float(finite.mean()):.0%}; median best epsilon"
+                f"  of the others a finite budget is best in {float(finite.mean()):.0%}; median best local epsilon"
                 f" {float(theory.median()):.3g} (simulated: {float(simulation.median()):.3g})"
             )
     return lines
 
 
 def draw(data: "xarray.Dataset") -> plt.Figure:
-    """Heat maps of the best budget; no privacy has the colour of the greatest one, and grey cells have none."""
+    """Heat maps of the best budget; cells where no privacy is best, and those that collapse, have colours of their own.
+
+    The simulation knows no infinite budget: its greatest one, 20, may stand for it.
+    """
     held = {"theory": data.theory.where(data.status != Status.COLLAPSED), "simulation": data.simulation}
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained", sharey=True)
     for ax, name in zip(axes, ("theory", "simulation"), strict=True):
-        shown = held[name].clip(*EPSILONS)
+        without = np.isinf(held[name])
+        shown = held[name].where(~without).clip(*EPSILONS)
         image = ax.pcolormesh(data.recruit, data.leave, shown, norm=LogNorm(*EPSILONS), rasterized=True)
-        ax.set(xlabel="recruit r", ylabel="leave q", title=f"{name} (grey: collapses anyway)")
-        ax.set_facecolor("0.8")
-    figure.colorbar(image, ax=axes, label="best budget ε*")
+        none = np.ma.masked_where(~without, without)
+        ax.pcolormesh(data.recruit, data.leave, none, cmap=ListedColormap([NO_PRIVACY]), rasterized=True)
+        ax.set(xlabel="recruit r", ylabel="leave q", title=name)
+        ax.set_facecolor(COLLAPSED)
+    figure.colorbar(image, ax=axes, label="best local budget ε*")
+    axes[1].set_title(f"simulation (of budgets up to {EPSILONS[1]:g})")
+    keys = {"no privacy is best (ε* infinite)": NO_PRIVACY, "collapses whatever the budget": COLLAPSED}
+    patches = [Patch(color=color, label=label) for label, color in keys.items()]
+    figure.legend(handles=patches, loc="outside lower center", ncols=2, fontsize="small", frameon=False)
     return figure
 
 
 def _figure(number: int, recruiters: str, who: str) -> Figure:
     return Figure(
-        f"Best budget of randomized response over leave and recruit, {who} recruit",
+        f"Best local budget of randomized response over leave and recruit, {who} recruit",
         functools.partial(recipe, number, recruiters),
         draw,
         summary,

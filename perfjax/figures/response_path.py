@@ -1,4 +1,4 @@
-"""Figures 1 and 6: error and population of randomized response over the releases, for four budgets in two regimes."""
+"""Figures 1 and 6: error and population of randomized response by release, for four local budgets in two regimes."""
 
 import functools
 
@@ -77,7 +77,7 @@ def summary(data: "xarray.Dataset") -> list[str]:
         for epsilon in data.epsilon.values:
             shown = part.sel(epsilon=epsilon)
             lines.append(
-                f"  epsilon {epsilon:<5g} {float(shown.population):8.0f} users on average,"
+                f"  local epsilon {epsilon:<5g} {float(shown.population):8.0f} users on average,"
                 f" error {float(shown.moving_error):.3g}"
             )
     return lines
@@ -99,7 +99,7 @@ def draw(data: "xarray.Dataset") -> plt.Figure:
         title = f"leave {float(part.leave):g}, recruit {float(part.recruit):g}"
         left.set(yscale="log", xlabel="release", ylabel=f"squared error (mean of {window} releases)", title=title)
         right.set(yscale="log", xlabel="release", ylabel="population (users)", title=title)
-        left.legend(fontsize="small")
+        left.legend(title="local budget", fontsize="small")
     return figure
 
 

@@ -21,6 +21,7 @@ class AbstractMechanism(eqx.Module):
     Attributes:
         noise_name: the name of the noise leaf.
         noise_symbol: its symbol in formulas and plots.
+        noise_label: what it is called where a person reads it; of a privacy budget, with the scope.
         noise_bounds: where to look for the best noise, by default.
         no_privacy: the value of the noise that means none (the limit, evaluated exactly).
         more_is_private: whether a larger value of the noise leaf means more privacy.
@@ -30,6 +31,7 @@ class AbstractMechanism(eqx.Module):
 
     noise_name: eqx.AbstractClassVar[str]
     noise_symbol: eqx.AbstractClassVar[str]
+    noise_label: eqx.AbstractClassVar[str]
     noise_bounds: eqx.AbstractClassVar[tuple[float, float]]
     no_privacy: eqx.AbstractClassVar[float]
     more_is_private: eqx.AbstractClassVar[bool]

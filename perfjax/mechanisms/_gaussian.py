@@ -57,6 +57,7 @@ class GaussianMean(AbstractMechanism):
 
     noise_name: ClassVar[str] = "noise_scale"
     noise_symbol: ClassVar[str] = "γ"
+    noise_label: ClassVar[str] = "noise_scale"
     noise_bounds: ClassVar[tuple[float, float]] = (1e-3, 1e3)
     no_privacy: ClassVar[float] = 0.0
     more_is_private: ClassVar[bool] = True

@@ -44,6 +44,7 @@ class RandomizedResponse(AbstractMechanism):
 
     noise_name: ClassVar[str] = "epsilon"
     noise_symbol: ClassVar[str] = "ε"
+    noise_label: ClassVar[str] = "local epsilon"
     noise_bounds: ClassVar[tuple[float, float]] = (1e-3, 30.0)
     no_privacy: ClassVar[float] = float("inf")
     more_is_private: ClassVar[bool] = False

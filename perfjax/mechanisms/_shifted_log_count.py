@@ -40,6 +40,7 @@ class ShiftedLogCount(AbstractMechanism):
 
     noise_name: ClassVar[str] = "sigma"
     noise_symbol: ClassVar[str] = "σ"
+    noise_label: ClassVar[str] = "sigma"
     noise_bounds: ClassVar[tuple[float, float]] = (1e-3, 3.0)
     no_privacy: ClassVar[float] = 0.0
     more_is_private: ClassVar[bool] = True

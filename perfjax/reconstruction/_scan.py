@@ -149,7 +149,7 @@ class ReleaseScan(eqx.Module):
             f"  any estimator, on average   {self.van_trees[at]:.6g} at least, over records near these (van Trees)",
             f"  always answering 0          {self.trivial:.6g} at most",
             f"  one labelled record         {self.label_floor:.6g} at least: labels do not show",
-            f"  epsilon really spent        {self.effective_epsilon[at]:.6g}",
+            f"  central epsilon really spent  {self.effective_epsilon[at]:.6g}",
         ]
         if self.status == ScanStatus.NOT_IDENTIFIED:
             lines.append(f"  {Reason(int(self.reason[-1])).meaning}")

@@ -11,6 +11,7 @@ from perfjax._fields import Field, as_dataset
 from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError
 from perfjax.scenario import Scenario, as_single
+from perfjax.tuning._budgets import printed_budgets
 from perfjax.tuning._constant import as_log_bounds
 from perfjax.tuning._descent import at_bound, best_of, descend
 from perfjax.tuning._optimum import Status, first_status, status_field
@@ -94,7 +95,7 @@ class ClippingOptimum(eqx.Module):
                 "  That mean is the centre of the clipping, where clipping has no bias: the least radius wins, and the\n"
                 "  gain is an artefact of knowing the mean. Set `mean` as far out as it may be."
             )
-        return "\n".join(lines)
+        return "\n".join(lines) + printed_budgets(self.scenario)
 
 
 def tune_clipping(

@@ -13,6 +13,7 @@ from perfjax.law import Chain, PopulationLaw, chain_of, population_law
 from perfjax.objectives import AbstractObjective, CumulativeError, OverDraws
 from perfjax.policies import AbstractPolicy, LogLinearPolicy, TablePolicy
 from perfjax.scenario import Scenario, as_single
+from perfjax.tuning._budgets import printed_budgets
 from perfjax.tuning._constant import as_log_bounds
 from perfjax.tuning._descent import descend
 from perfjax.tuning._schedule import LAW_LEVEL, LAW_NODES, LAW_STEPS, Schedule, as_window, tune_schedule
@@ -70,7 +71,7 @@ class PolicyOptimum(eqx.Module):
             f"  best constant  {constant:.6g}\n"
             f"  best schedule  {schedule:.6g} ({_lower(schedule, constant):.2%} lower)\n"
             f"  best policy    {policy:.6g} ({_lower(policy, constant):.2%} lower, {self.gain:.2%} lower than the"
-            " schedule)"
+            f" schedule){printed_budgets(self.scenario)}"
         )
 
 

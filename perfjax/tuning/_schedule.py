@@ -12,6 +12,7 @@ from perfjax.law import chain_of
 from perfjax.meanfield import recursion
 from perfjax.objectives import AbstractObjective, CumulativeError, OverDraws
 from perfjax.scenario import Scenario, as_single
+from perfjax.tuning._budgets import printed_budgets
 from perfjax.tuning._constant import as_log_bounds, tune
 from perfjax.tuning._descent import at_bound, best_of, descend
 from perfjax.tuning._optimum import Status, first_status, status_field
@@ -85,6 +86,12 @@ class Schedule(eqx.Module):
         """The local zCDP budget of a user who is there throughout: the sum of rho over the releases."""
         return jnp.sum(self.scenario.mechanism.privacy(jnp.ones_like(self.noise), self.noise).local.rho, axis=-1)
 
+    @property
+    def total_rho_constant(self) -> Float[Array, "*batch"]:
+        """The same under the best constant noise: at what price the schedule is better."""
+        constant = jnp.broadcast_to(self.constant[..., None], self.noise.shape)
+        return jnp.sum(self.scenario.mechanism.privacy(jnp.ones_like(constant), constant).local.rho, axis=-1)
+
     def fields(self) -> dict[str, Field]:
         """The fields of one schedule, over `release`."""
         mechanism = self.scenario.mechanism
@@ -95,6 +102,7 @@ class Schedule(eqx.Module):
             "value_constant",
             "ratio",
             "total_rho",
+            "total_rho_constant",
             "gradient_norm",
             "steps",
         )
@@ -116,7 +124,7 @@ class Schedule(eqx.Module):
         mechanism, last = self.scenario.mechanism, self.noise.shape[0] - 1
         return (
             f"Schedule ({self.structure}): {Status(int(self.status)).meaning}\n"
-            f"  {mechanism.noise_name} ({mechanism.noise_symbol})  {self.noise[0]:.6g} at release 0,"
+            f"  {mechanism.noise_label} ({mechanism.noise_symbol})  {self.noise[0]:.6g} at release 0,"
             f" {self.noise[last // 2]:.6g} at {last // 2}, {self.noise[last]:.6g} at {last}\n"
             f"  objective            {self.value:.6g}\n"
             f"  best constant        {self.value_constant:.6g} at {self.constant:.6g}"
@@ -124,7 +132,8 @@ class Schedule(eqx.Module):
             f"  gradient norm        {self.gradient_norm:.2g}\n"
             f"  at a bound           {_listed(np.flatnonzero(np.asarray(self.at_bound)))}; release {last} has no"
             f" consequences\n"
-            f"  local budget of all  rho = {float(self.total_rho):.6g}"
+            f"  local rho of all     {float(self.total_rho):.6g} (best constant: {float(self.total_rho_constant):.6g})"
+            f"{printed_budgets(self.scenario)}"
         )
 
 

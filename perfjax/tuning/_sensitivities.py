@@ -20,7 +20,7 @@ class Sensitivities(eqx.Module):
     """d noise* / d leaf for every differentiable leaf of a scenario.
 
     Attributes:
-        noise_name: the name of the noise.
+        noise_name: what the noise is called where a person reads it.
         values: by leaf name, in units of noise per unit of the leaf; NaN where undefined.
         reason: why they are undefined, or None.
     """
@@ -65,7 +65,7 @@ def sensitivities(optimum: Optimum) -> Sensitivities:
     keep = jnp.nan if reason else 1.0
     drawn = optimum.objective.draws if isinstance(optimum.objective, OverDraws) else {}
     values = {leaf: value * keep for leaf, value in _by_name(derivative).items() if leaf not in (name, *drawn)}
-    return Sensitivities(noise_name=name, values=values, reason=reason)
+    return Sensitivities(noise_name=scenario.mechanism.noise_label, values=values, reason=reason)
 
 
 def _undefined(optimum) -> str | None:
