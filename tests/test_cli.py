@@ -519,7 +519,7 @@ def test_a_figure_is_drawn_with_its_numbers_beside_it(run, tmp_path, monkeypatch
     monkeypatch.setattr(figures._registry, "FIGURES", {2: small})
     code, out, _ = run("figure", 2, "--out", tmp_path)
     assert code == 0
-    assert out.startswith("Figure 2: Best budget of randomized response")
+    assert out.startswith("Figure 2: Best local budget of randomized response")
     assert sorted(os.listdir(tmp_path)) == ["figure-2.nc", "figure-2.png"]
     with xarray.open_dataset(tmp_path / "figure-2.nc", engine="scipy") as data:
         assert dict(data.sizes) == {"leave": 2, "recruit": 2, "epsilon": 3}

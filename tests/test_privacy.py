@@ -78,6 +78,12 @@ def test_every_result_that_promises_a_gain_prints_its_budgets():
         assert text.endswith("\n  ".join(["", *expected]))
 
 
+def test_what_is_published_costs_no_more_than_the_record_itself():
+    """The expected population may fall below a user, or to nobody."""
+    budget = pj.GaussianMean(5.0, dim=2, clip_radius=10.0).privacy(jnp.array([0.0, 1e-9, 1.0, 4.0]))
+    np.testing.assert_allclose(budget.central.mu, [4, 4, 4, 2])
+
+
 def test_no_label_is_a_bare_epsilon():
     for mechanism in (pj.GaussianMean(1.0, dim=2), pj.RandomizedResponse(1.0), pj.ShiftedLogCount(0.1, 1.0)):
         assert "epsilon" not in mechanism.noise_label.replace("local epsilon", "")

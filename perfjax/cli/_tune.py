@@ -53,7 +53,9 @@ def tune(
     at_epsilon: Annotated[
         float | None, typer.Option(help="Local epsilon per release you are bound to: of a user's own record.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="delta of --at-epsilon (a mean only).")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="delta of --at-epsilon (a mean only), and of what is printed.")
+    ] = None,
     at_rho: Annotated[float | None, typer.Option(help="The same as a local zCDP rho (a mean only).")] = None,
     as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also save a picture.")] = None,

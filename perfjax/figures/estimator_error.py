@@ -75,9 +75,9 @@ def summary(data: "xarray.Dataset") -> list[str]:
             f"{e:g}: {float(x):.3g}" for e, x in zip(part.epsilon.values, part.error / part.bound, strict=True)
         )
         worse = part.epsilon.values[(part.error > part.trivial).values]
-        lines.append(f"{pair} pair {PAIRS[pair]}: error over bound by epsilon {ratios}")
+        lines.append(f"{pair} pair {PAIRS[pair]}: error over bound by central epsilon {ratios}")
         if worse.size:
-            lines.append(f"  always answering 0 does better up to epsilon {worse.max():g}")
+            lines.append(f"  always answering 0 does better up to central epsilon {worse.max():g}")
     return lines
 
 
@@ -90,12 +90,18 @@ def draw(data: "xarray.Dataset") -> plt.Figure:
         ax.plot(part.epsilon, part.bound, "--", label="Cramér-Rao bound")
         ax.plot(part.epsilon, part.van_trees, ":", label="any estimator, mean over records nearby")
         ax.axhline(float(part.trivial), color="0.5", label="always 0")
-        ax.set(xscale="log", yscale="log", xlabel="ε", ylabel="mean squared error", title=f"{pair} pair {PAIRS[pair]}")
+        ax.set(
+            xscale="log",
+            yscale="log",
+            xlabel="central ε",
+            ylabel="mean squared error",
+            title=f"{pair} pair {PAIRS[pair]}",
+        )
         ax.legend(fontsize="small")
         axes[2].plot(part.epsilon, part.error / part.bound, "o-", color=f"C{number}", markersize=4, label=pair)
     axes[2].axhline(1, color="0.5")
     axes[2].axvspan(PUBLISHED, float(data.epsilon.max()), color="0.93", label="beyond the paper")
-    axes[2].set(xscale="log", yscale="log", xlabel="ε", ylabel="error over bound")
+    axes[2].set(xscale="log", yscale="log", xlabel="central ε", ylabel="error over bound")
     axes[2].legend(fontsize="small")
     return figure
 

@@ -98,7 +98,7 @@ def summary(data: "xarray.Dataset") -> list[str]:
         risk, spent = data.risk.sel(accountant=name).values, data.effective_epsilon.sel(accountant=name).values
         lines.append(
             f"{meaning:24s} risk {risk[0]:8.2f} with {first} releases, {risk[-1]:8.2f} with {last}; the transcript"
-            f" spends epsilon {spent[0]:.3g} and {spent[-1]:.3g}"
+            f" spends central epsilon {spent[0]:.3g} and {spent[-1]:.3g}"
         )
     away = np.abs(data.simulated - data.risk.sel(accountant="basic")) / data.standard_error
     lines.append(
@@ -112,7 +112,7 @@ def draw(data: "xarray.Dataset") -> plt.Figure:
     """Risk by epsilon, by accountant, and simulated."""
     figure, axes = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
     for epsilon, part in data.basic_risk.groupby("epsilon"):
-        axes[0].plot(data.releases, part.squeeze(), label=f"ε = {epsilon:g}")
+        axes[0].plot(data.releases, part.squeeze(), label=f"central ε = {epsilon:g}")
     axes[0].set(title="basic composition")
     for name, meaning in ACCOUNTANTS.items():
         axes[1].plot(data.releases, data.risk.sel(accountant=name), label=meaning)

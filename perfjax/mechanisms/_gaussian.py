@@ -161,7 +161,9 @@ class GaussianMean(AbstractMechanism):
             return Privacy(local=GaussianBudget(unbounded), central=GaussianBudget(unbounded))
         sensitivity = accounting.clipped_sensitivity(self.clip_radius, adjacency="replace-one")
         local = accounting.mu_from_noise(noise + jnp.zeros_like(population), sensitivity)
-        return Privacy(local=GaussianBudget(local), central=GaussianBudget(local / jnp.sqrt(population)))
+        # An expected population may be less than a user; what is published says no more of anybody than their record.
+        central = local / jnp.sqrt(jnp.maximum(population, 1))
+        return Privacy(local=GaussianBudget(local), central=GaussianBudget(central))
 
     def eigenvalues(self) -> tuple[Float[Array, " terms"], tuple[int, ...]]:
         """The distinct terms of Sigma's spectrum, and how many dimensions share each."""
