@@ -1,9 +1,9 @@
 """How fast are private counts released, and the best lower bounds found?
 
-Releases: ten million counts by the shifted log-Gaussian mechanism, clipped and rounded stochastically; NumPy does the
-same in the same run, as one writes it and in the same dtype, and all take turns. Bounds: the best prior for 1,000
-random pairs of count and tolerance, against SciPy's L-BFGS-B on the logits of 200 counts, with an exact gradient, for a
-few of them.
+Simulated releases: ten million counts by the shifted log-Gaussian mechanism, clipped and rounded stochastically; NumPy
+does the same in the same run, as one writes it and in the same dtype, and all take turns. Releases to be published,
+drawn exactly: a million counts of each size. Bounds: the best prior for 1,000 random pairs of count and tolerance,
+against SciPy's L-BFGS-B on the logits of 200 counts, with an exact gradient, for a few of them.
 
     python benchmarks/bench_groups.py [--quick]
 """
@@ -23,6 +23,7 @@ import scipy.optimize
 from perfjax import count_privacy
 
 COUNTS = 10_000_000
+EXACT = 1_000_000
 PRIORS = 1000
 CELLS = ((10, 0.1), (5, 0.2), (20, 0.05))  # whose best prior SciPy looks for
 
@@ -43,7 +44,7 @@ def with_perfjax(counts, mechanism, dtype):
     n = jnp.asarray(counts, dtype)
     made = jax.tree.map(lambda x: x.astype(dtype), mechanism)
     key = jax.random.key(0)
-    return lambda: jax.block_until_ready(count_privacy.release(made, n, key=key))
+    return lambda: jax.block_until_ready(count_privacy.simulate_release(made, n, key=key))
 
 
 def timed(runs, repeats):
@@ -76,6 +77,21 @@ def releases(repeats):
         name: {unit: round(row[unit] / ours[unit], 2) for unit in row} for name, row in rows.items() if "NumPy" in name
     }
     return {"counts": COUNTS, "rows": rows, "times slower than perfjax float32": ratios}
+
+
+def exact_releases():
+    """Seconds, wall and processor, for a million counts of each size."""
+    sizes = {"below 1e4": np.random.default_rng(1).integers(0, 10_000, EXACT)}
+    sizes |= {f"{n:.0e}": np.full(EXACT, int(n)) for n in (1e6, 1e9, 1e12)}
+    rows = {}
+    for name in count_privacy.DESIGNS:
+        made = count_privacy.design(name, 0.1)
+        for size, counts in sizes.items():
+            wall, processor = time.perf_counter(), time.process_time()
+            count_privacy.release(made, counts)
+            spent = time.perf_counter() - wall, time.process_time() - processor
+            rows[f"{name}, {size}"] = dict(zip(("wall_s", "processor_s"), (round(x, 2) for x in spent), strict=True))
+    return {"counts": EXACT, "rows": rows}
 
 
 def scipy_prior(n, r, size=200):
@@ -127,7 +143,8 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     report = {"device": f"{jax.devices()[0].platform}, {platform.machine()}", "jax": jax.__version__}
     report |= {"numpy": np.__version__, "python": platform.python_version()}
-    report |= {"releases": releases(2 if quick else 8), "priors": priors(1 if quick else 3)}
+    report |= {"releases": releases(2 if quick else 8), "exact releases": exact_releases()}
+    report |= {"priors": priors(1 if quick else 3)}
     print(json.dumps(report, indent=2))
     path = Path(__file__).parent / "results" / "groups_cpu.json"
     path.write_text(json.dumps(report, indent=2) + "\n")

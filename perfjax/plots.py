@@ -232,7 +232,8 @@ def plot_series(found: Identifiability, ax: Axes | None = None) -> Axes:
     ax.plot(at, mean, color="C1", label="expected from the count before")
     ax.fill_between(at, mean - 1.96 * std, mean + 1.96 * std, color="C1", alpha=0.25, linewidth=0, label="95 %")
     shown = round_[:: max(1, round_.size // 5)]
-    ax.set_xticks(shown, [series.labels[i] for i in shown], fontsize="small")
+    # Labels are the user's: a dollar sign in them is no formula.
+    ax.set_xticks(shown, [series.labels[i] for i in shown], fontsize="small", parse_math=False)
     ax.set(xlabel="round", ylabel="population (users)")
     ax.legend(fontsize="small")
     return ax

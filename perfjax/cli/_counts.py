@@ -5,15 +5,14 @@ import json
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from perfjax._csv import read_table
-from perfjax.cli._shared import Dtype, Force, Json, Precision, check_output, check_seed, library
+from perfjax.cli._shared import Dtype, Force, Json, Precision, check_output, console, library
 
 __all__ = ["counts"]
 
@@ -28,6 +27,13 @@ class MechanismName(StrEnum):
     spacing = "spacing"
 
 
+class Order(StrEnum):
+    """How the rows of a release follow each other."""
+
+    group = "group"
+    given = "given"
+
+
 def counts(
     tolerance: Annotated[float, typer.Option(help="Mean error allowed, as a share of the count.")] = 0.1,
     sizes: Annotated[str, typer.Option(help="Group sizes to show, with commas.")] = SIZES,
@@ -39,27 +45,31 @@ def counts(
     csv_file: Annotated[Path | None, typer.Option("--csv", help="File with the true counts, one group a row.")] = None,
     column: Annotated[str | None, typer.Option(help="Column of the counts.")] = None,
     release: Annotated[Path | None, typer.Option(help="File to write, with private counts in that column.")] = None,
-    seed: Annotated[int | None, typer.Option(help="For trials only: who knows it can undo the noise.")] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Columns to copy, with commas, first the groups' names. No other is copied.")
+    ] = None,
+    order: Annotated[
+        Order, typer.Option(help="Of the rows: by the groups' names, or as given, which may tell ranks.")
+    ] = Order.group,
     as_json: Json = False,
     force: Force = False,
     dtype: Precision = Dtype.float64,
 ) -> None:
     """Design a release of group counts, compare each size's privacy budget with the best possible, and make it."""
     shown = _sizes(sizes)
-    _check_files(csv_file, column, release, seed, force=force)
+    _check_files(csv_file, column, release, keep, order, dtype, force=force)
+    table = None if csv_file is None else _read(csv_file, column, keep)
     pj = library(dtype)
     made = pj.count_privacy.design(mechanism.value, tolerance, shift=shift)
     report = {"mechanism": mechanism.value, "tolerance": tolerance, "delta": delta, "dtype": dtype.value}
     report |= {"parameters": _parameters(made), "sizes": [_row(pj, made, tolerance, n, delta) for n in shown]}
-    if csv_file is not None:
-        table, true = _read(csv_file, column)
-        private = np.asarray(pj.count_privacy.release(made, true, key=_key(seed)))
+    if table is not None:
+        private = pj.count_privacy.release(made, table.counts)
         with pj.files.replacing(release) as temporary:
-            _write(temporary, table, column, private)
-        report |= {"groups": len(table.rows), "release": str(release)}
+            _write(temporary, table, private, order)
+        report |= {"groups": len(private), "release": str(release), "order": order.value}
+        report |= {"copied": table.copied, "left_out": table.left_out}
     report["guarantee"] = _guarantee(report)
-    if seed is not None:
-        report["guarantee"].append("The noise comes from a known seed: whoever knows it can undo it.")
     if as_json:
         print(json.dumps(report, indent=2))
     else:
@@ -76,30 +86,56 @@ def _sizes(text: str) -> list[int]:
     return found
 
 
-def _check_files(csv_file, column, release, seed, *, force: bool) -> None:
+def _check_files(csv_file, column, release, keep, order, dtype, *, force: bool) -> None:
     """Raise for what would go wrong later, before anything is computed."""
     given = {"--csv": csv_file, "--column": column, "--release": release}
     if any(x is not None for x in given.values()) and any(x is None for x in given.values()):
         raise ValueError("Give --csv, --column and --release together.")
     if csv_file is None:
-        if seed is not None:
-            raise ValueError("Argument `seed` goes with a release: give --csv, --column and --release.")
+        if keep is not None or order is not Order.group:
+            raise ValueError("--keep and --order go with a release: give --csv, --column and --release.")
         return
-    if seed is not None:
-        check_seed(seed)
+    if not (keep or "").strip() and order is Order.group:
+        raise ValueError("Name the columns to copy, first the groups' names (--keep), or give --order given.")
+    if dtype is not Dtype.float64:
+        raise ValueError("A release is made in float64, for the budgets shown are its own: leave out --dtype.")
     if release.resolve() == csv_file.resolve():
         raise ValueError(f"{release}: the release must not replace the true counts.")
     check_output(release, force=force)
 
 
-def _read(path: Path, column: str):
-    """The table, and its counts."""
+class _Counts(NamedTuple):
+    """What a file says.
+
+    Attributes:
+        counts: the true ones.
+        column: their name.
+        copied: names of the columns to copy.
+        left_out: names of the others.
+        rows: texts of the copied columns.
+    """
+
+    counts: np.ndarray
+    column: str
+    copied: list[str]
+    left_out: list[str]
+    rows: list[list[str]]
+
+
+def _read(path: Path, column: str, keep: str | None) -> _Counts:
     table = read_table(path)
     for number, row in enumerate(table.rows, 1):
         if len(row) != len(table.names):
             raise ValueError(f"{path}: row {number}: {len(row)} values, but {len(table.names)} columns.")
     wanted = "a whole number of at least 0 and below 2^53"
-    return table, np.asarray(table.values(column, wanted, _count))
+    counts = np.asarray(table.values(column, wanted, _count))
+    # As a line of a CSV file, so that a name may hold a comma, in quotation marks.
+    names = [] if keep is None else list(dict.fromkeys(name.strip() for name in next(csv.reader([keep]), [])))
+    if column in names:
+        raise ValueError(f"Argument `keep` must name other columns than that of the counts, but is {keep}.")
+    columns = [table.texts(name) for name in names]
+    rows = [list(texts) for texts in zip(*columns, strict=True)] if names else [[] for _ in table.rows]
+    return _Counts(counts, column, names, [x for x in table.names if x != column and x not in names], rows)
 
 
 def _count(text: str) -> float:
@@ -109,24 +145,13 @@ def _count(text: str) -> float:
     return value
 
 
-def _write(path: Path, table, column: str, private: np.ndarray) -> None:
-    place = table.place(column)
+def _write(path: Path, table: _Counts, private: np.ndarray, order: Order) -> None:
+    rows = [[*texts, int(count)] for texts, count in zip(table.rows, private, strict=True)]
+    if order is Order.group:
+        rows.sort()  # by all copied columns, and then by what is released: nothing else, for it would be private
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(table.names)
-        for row, count in zip(table.rows, private, strict=True):
-            writer.writerow([*row[:place], f"{count:.0f}", *row[place + 1 :]])
-
-
-def _key(seed: int | None):
-    """A key from the seed, or from the operating system's randomness, which nobody can repeat."""
-    import secrets
-
-    import jax
-
-    if seed is not None:
-        return jax.random.key(seed)
-    return jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32), impl="threefry2x32")
+        writer.writerows([[*table.copied, table.column], *rows])
 
 
 def _parameters(made) -> dict[str, float]:
@@ -159,12 +184,29 @@ def _guarantee(report: dict[str, Any]) -> list[str]:
         "One person more or less changes one count by one. For a person in a group of n the release is v(n)-zCDP"
         " (central), at all orders and in both directions; v(n) is shown above, and falls as n grows. Releases add up.",
         "No release with this error can have a budget below the least possible one; whether any attains it is unknown.",
+        "The list of groups must be public: it shows as it is, so it must hold every group that could be there, and"
+        " those that nobody is in with a count of 0.",
         "v(n) depends on the true n: do not publish budgets by true size, nor tell a person theirs.",
     ]
     if report["mechanism"] == "log-airy":
         lines.append("The budget of log-Airy noise rests on a derivation that is reviewed, not published.")
-    if "release" in report:
-        lines.append("Noise is pseudo-random and of finite precision; the zCDP above is that of ideal noise.")
+    return lines + (_about_release(report) if "release" in report else [])
+
+
+def _about_release(report: dict[str, Any]) -> list[str]:
+    lines = [
+        "Whole numbers were drawn exactly from the probabilities that v(n) bounds, with the operating system's"
+        " randomness, which nobody can repeat."
+    ]
+    if report["copied"]:
+        lines.append(f"Copied as they are, and so to be public: {', '.join(report['copied'])}.")
+    if report["left_out"]:
+        names = ", ".join(report["left_out"])
+        lines.append(f"Left out, for a column that follows from the counts gives them away: {names}.")
+    if report["order"] == Order.group:
+        lines.append(f"Rows are in the order of {report['copied'][0]}, on which the counts have no influence.")
+    else:
+        lines.append("Rows are in the order given: if that follows from the counts, it gives their ranks away.")
     return lines
 
 
@@ -184,9 +226,9 @@ def _print_report(report: dict[str, Any]) -> None:
     for row in report["sizes"]:
         numbers = (row[name] for name in ("error", "budget", "epsilon", "least_budget"))
         table.add_row(str(row["size"]), *(f"{x:.4g}" for x in numbers), row["least_budget_by"], f"{row['ratio']:.3g}")
-    console = Console()
-    console.print(table)
+    screen = console()
+    screen.print(table)
     if "release" in report:
-        console.print(f"Released {report['groups']} counts to {report['release']}.", highlight=False)
+        screen.print(f"Released {report['groups']} counts to {report['release']}.")
     for line in report["guarantee"]:
-        console.print(line, highlight=False)
+        screen.print(line)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from perfjax._digits import telling_digits
@@ -20,6 +19,7 @@ from perfjax.cli._shared import (
     check_outputs,
     check_seed,
     chosen_scenario,
+    console,
     library,
     plots,
     save_outputs,
@@ -74,7 +74,7 @@ def fit(
         ]
     start = _start(pj, chosen_scenario(pj, scenario, preset), series, notes)
     names, priors = _free(start, free), _priors(calibration, prior)
-    with Console(stderr=True).status("Fitting") as step:
+    with console(stderr=True).status("Fitting") as step:
         with by_column(data, {"population": column, **columns}):
             fitted = calibration.fit(series, start, free=names, prior=priors)
         step.update("Profiling the likelihood")
@@ -222,7 +222,7 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
 
 
 def _print(report: dict[str, Any], fitted) -> None:
-    console = Console()
+    screen = console()
     table = Table(title=f"Fit of {fitted.series}", title_justify="left")
     for heading in ("", "estimate", "95 % low", "95 % high", "known from the counts"):
         table.add_column(heading, justify="left" if heading == "" else "right")
@@ -231,9 +231,9 @@ def _print(report: dict[str, Any], fitted) -> None:
     best = report.get("best_noise")
     if best is not None:
         table.add_row(f"best {best['label']}", *_numbers(best), "")
-    console.print(table)
+    screen.print(table)
     for text in (report["verdict"], *report["notes"], *_closing(report, best)):
-        console.print(text, highlight=False, markup=False)
+        screen.print(text)
 
 
 def _known(report: dict[str, Any], name: str) -> str:

@@ -94,7 +94,9 @@ def fitted_verdict(report: dict[str, Any]) -> list[str]:
     ends = (f"{name} {_cost(a)} and {_cost(b)}" for name, (a, b) in fit["regret_at_ends"].items())
     lines.append(f"Where a parameter is in the lowest and in the highest fifth of its draws: {', '.join(ends)}.")
     if "error_of_your_budget" in fit:
-        lines.append(f"Your local budget has {interval(fit['error_of_your_budget'])} times the error of the best noise.")
+        lines.append(
+            f"Your local budget has {interval(fit['error_of_your_budget'])} times the error of the best noise."
+        )
         lines += [line for line in (report["your_protection"], report["scope_warning"]) if line is not None]
     return [*lines, *_at_most_probable_values(report), *report["budgets"]]
 

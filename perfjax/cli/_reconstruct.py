@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from perfjax.cli._shared import (
@@ -17,6 +16,7 @@ from perfjax.cli._shared import (
     Json,
     Precision,
     check_outputs,
+    console,
     library,
     plots,
     records_of,
@@ -266,10 +266,10 @@ def _print_report(report: dict[str, Any]) -> None:
     for k in sorted({*np.linspace(0, len(numbers) - 1, SHOWN).round().astype(int).tolist(), best}):
         row = (report[name][k] for name in ("bound", "van_trees", "effective_epsilon"))
         table.add_row(f"{numbers[k]}{' *' if k == best else ''}", *(f"{float(x):.6g}" for x in row))
-    console = Console()
-    console.print(table)
+    screen = console()
+    screen.print(table)
     for line in [*_closing(report), *_closing_labels(report)]:
-        console.print(line, highlight=False)
+        screen.print(line)
 
 
 def _closing(report: dict[str, Any]) -> list[str]:

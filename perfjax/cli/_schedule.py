@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from perfjax.cli._fitted import fitted_schedule, interval
@@ -24,6 +23,7 @@ from perfjax.cli._shared import (
     Threshold,
     check_outputs,
     chosen_scenario,
+    console,
     fitted_ranges,
     library,
     plots,
@@ -217,10 +217,10 @@ def _print_report(report: dict[str, Any]) -> None:
     for t in np.unique(np.linspace(0, last, SHOWN).round().astype(int)):
         own = (f"{best[name][t]:.4g}" for name in ("noise", "local_rho", "population", "error"))
         table.add_row(str(t), *own, f"{constant['population'][t]:.4g}", f"{constant['error'][t]:.4g}")
-    console = Console()
-    console.print(table)
+    screen = console()
+    screen.print(table)
     for line in _closing(report, last):
-        console.print(line, highlight=False)
+        screen.print(line)
 
 
 def _over_draws(report: dict[str, Any], last: int) -> list[str]:

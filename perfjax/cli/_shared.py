@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 __all__ = [
     "DEFAULT_PRESET",
@@ -29,6 +30,7 @@ __all__ = [
     "check_picture",
     "check_seed",
     "chosen_scenario",
+    "console",
     "fitted_note",
     "fitted_ranges",
     "in_shell_words",
@@ -188,6 +190,11 @@ def plots():
     import perfjax.plots
 
     return perfjax.plots
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that shows text as it is: brackets or colons in a path or a name are neither styles nor emoji."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def in_shell_words(text: str) -> str:

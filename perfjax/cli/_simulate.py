@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
@@ -27,6 +26,7 @@ from perfjax.cli._shared import (
     check_outputs,
     check_seed,
     chosen_scenario,
+    console,
     fitted_note,
     fitted_ranges,
     library,
@@ -130,7 +130,7 @@ def _in_chunks(sample, trials: int, solver: SolverName):
 
     size = math.ceil(trials / math.ceil(trials / CHUNK[solver])) if trials > 0 else trials
     chunks, finished = [], 0
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
+    with Progress(console=console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
         bar = progress.add_task("trials", total=trials)
         try:
             while not chunks or finished < trials:
@@ -189,10 +189,10 @@ def _print_report(report: dict[str, Any]) -> None:
     for t in np.unique(np.linspace(0, rounds, SHOWN).round().astype(int)):
         mean, low, high, collapsed, error = (report[name][t] for name in COLUMNS)
         table.add_row(str(t), f"{mean:.6g}", f"{low:.6g} - {high:.6g}", f"{collapsed:.2%}", f"{error:.4g}")
-    console = Console()
-    console.print(table)
+    screen = console()
+    screen.print(table)
     for line in _closing(report, rounds):
-        console.print(line, highlight=False)
+        screen.print(line)
 
 
 def _closing(report: dict[str, Any], rounds: int) -> list[str]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from perfjax.cli._fitted import at_estimate, currencies, fitted_report, fitted_verdict, interval
@@ -23,6 +22,7 @@ from perfjax.cli._shared import (
     accuracy,
     check_picture,
     chosen_scenario,
+    console,
     fitted_ranges,
     in_shell_words,
     library,
@@ -241,7 +241,7 @@ ROWS = (
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    console = Console()
+    screen = console()
     shown = [name for name in COLUMNS if report.get(name)]
     table = Table(title=f"{report['objective']}, {report['noise_label']}: {report['status']}", title_justify="left")
     table.add_column("")
@@ -250,13 +250,11 @@ def _print_report(report: dict[str, Any]) -> None:
     for label, key in ROWS:
         if any(key in report[name] for name in shown):
             table.add_row(label.format(**report), *(_cell(report, name, key) for name in shown))
-    console.print(table)
+    screen.print(table)
     if "fit" in report:
-        console.print(
-            "Ranges are those over the draws of the fit; the law's numbers hold for the most probable values."
-        )
+        screen.print("Ranges are those over the draws of the fit; the law's numbers hold for the most probable values.")
     for line in fitted_verdict(report) if "fit" in report else _verdict(report):
-        console.print(line, highlight=False)
+        screen.print(line)
 
 
 def _cell(report, name, key) -> str:

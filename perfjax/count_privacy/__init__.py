@@ -5,7 +5,7 @@ count by one; v(n) is the zCDP budget of the edge between n - 1 and n, and falls
 
 | question | answer |
 | --- | --- |
-| How do I release counts? | `design`, `release`: `LogGaussian`, `LogAiry`, `Spacing` |
+| How do I release counts? | `design`, `release`: `LogGaussian`, `LogAiry`, `Spacing`; for trials `simulate_release` |
 | What does it cost a member of a group of n? | `edge_budget`, `edge_mu`, `epsilon`; k members: `path_budget` |
 | What does it cost over several releases? | `accounting.compose_rho` of budgets at the counts of each release |
 | How large is the error? | `clipped_error`, `clipped_mean`, `spacing_error`, each exactly |
@@ -82,7 +82,7 @@ from perfjax.count_privacy.log_gaussian import (
 )
 from perfjax.count_privacy.orders import shift_renyi, unequal_gaussian_order, unequal_gaussian_renyi
 from perfjax.count_privacy.priors import best_prior_bound, best_prior_by_logits, prior_bound
-from perfjax.count_privacy.releases import DESIGNS, design, epsilon, release
+from perfjax.count_privacy.releases import DESIGNS, design, epsilon, release, simulate_release
 from perfjax.count_privacy.spacing import LARGEST_TOLERANCE, Spacing, spacing_error
 from perfjax.count_privacy.tradeoff import best_shift, weighted_budget
 
@@ -143,6 +143,7 @@ __all__ = [
     "probability_of_zero",
     "release",
     "shift_renyi",
+    "simulate_release",
     "spacing_error",
     "two_count_bound",
     "two_count_limit",

@@ -3,12 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
 
-__all__ = ["as_counts", "check_count", "check_ranges"]
+__all__ = ["as_counts", "check_count", "check_ranges", "exact_counts"]
+
+LARGEST = 2**53  # of the counts that are released: float64 holds all whole numbers to there
 
 RANGES = {
     "count": {"low": 0, "open_high": True},
@@ -46,10 +48,26 @@ def as_counts(counts: Numbers, name: str = "counts") -> Float[Array, "..."]:
         whole = jnp.where((array == jnp.floor(array)) & (array < jnp.inf), array, -1)  # a NaN stays no number >= 0
         return _check.in_range(whole, name, 0)
     found = np.asarray(array)
-    bad = ~((found >= 0) & (found < np.inf) & (found == np.floor(found)))
-    if np.any(bad):
-        row = np.argwhere(np.atleast_1d(bad))[0]
+    _check_each((found >= 0) & (found < np.inf) & (found == np.floor(found)), found, name, "of at least 0")
+    return array
+
+
+def exact_counts(counts: ArrayLike | list | tuple, name: str = "counts") -> np.ndarray:
+    """`counts` as int64, none of them rounded; the first that is no whole number in [0, 2^53] is named with its row."""
+    try:
+        found = np.asarray(counts)
+    except ValueError:  # ragged
+        found = np.asarray(None)
+    if found.dtype.kind not in "iuf":
+        raise _check.fail(name, "be whole numbers in [0, 2^53]", _check.quoted(counts))
+    _check_each((found >= 0) & (found <= LARGEST), found, name, "in [0, 2^53]")
+    _check_each(found == np.floor(found), found, name, "in [0, 2^53]")
+    return found.astype(np.int64)
+
+
+def _check_each(good, found, name, wanted):
+    if not np.all(good):
+        row = np.argwhere(~np.atleast_1d(good))[0]
         where = f" (row {row[0] + 1})" if found.ndim == 1 else ""
         shown = f"{np.atleast_1d(found)[tuple(row)]:g}{where}"
-        raise _check.fail(name, "be whole numbers of at least 0", shown)
-    return array
+        raise _check.fail(name, f"be whole numbers {wanted}", shown)

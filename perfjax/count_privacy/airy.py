@@ -20,7 +20,8 @@ from perfjax._check import Numbers
 from perfjax.accounting._roots import increasing_root
 from perfjax.count_privacy import _airy_tables as tables
 from perfjax.count_privacy._arguments import check_ranges
-from perfjax.count_privacy._release import AbstractCountRelease
+from perfjax.count_privacy._exact import Arithmetic
+from perfjax.count_privacy._release import AbstractCountRelease, log_bounds
 from perfjax.count_privacy.fisher import AIRY_SLOPE_ZERO
 
 __all__ = [
@@ -64,6 +65,7 @@ class LogAiry(AbstractCountRelease):
     """
 
     exactly_gaussian: ClassVar[bool] = False
+    noise: ClassVar[str] = "airy"
 
     sigma: Float[Array, ""]
     shift: Float[Array, ""]
@@ -99,6 +101,9 @@ class LogAiry(AbstractCountRelease):
     def released(self, count: Numbers, normal: Numbers) -> Float[Array, "..."]:
         noise = self.sigma * _from_normal(normal) - self.drift
         return jnp.maximum((count + self.shift) * jnp.exp(noise) - self.shift, 0)
+
+    def bounds(self, count: np.ndarray, noise: np.ndarray, arithmetic: Arithmetic) -> tuple[np.ndarray, np.ndarray]:
+        return log_bounds(count, noise, self.sigma, self.shift, self.drift, arithmetic)
 
 
 def airy_log_density(x: Numbers) -> Float[Array, "..."]:
@@ -193,7 +198,7 @@ def airy_budget(shift: Numbers) -> Float[Array, "..."]:
         shift: s, at least 0, in units of the noise.
 
     Returns:
-        rho, to 5e-13 relative in float64 and 2e-6 in float32, rounded up: never below the divergence. From a table for s
+        rho, to 5e-13 relative in float64 and 2e-6 in float32, rounded up: never below the divergence. From a table up to
         up to e^11.9 = 1.5e5, from there by the expansion of the density's tail.
 
     Raises:

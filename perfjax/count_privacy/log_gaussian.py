@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import erf, erfinv, log_ndtr, ndtr
 from jaxtyping import Array, Float
 
@@ -12,7 +13,8 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax.accounting._roots import increasing_root
 from perfjax.count_privacy._arguments import check_ranges
-from perfjax.count_privacy._release import AbstractCountRelease
+from perfjax.count_privacy._exact import Arithmetic
+from perfjax.count_privacy._release import AbstractCountRelease, log_bounds
 
 __all__ = [
     "LogGaussian",
@@ -52,6 +54,7 @@ class LogGaussian(AbstractCountRelease):
     """
 
     exactly_gaussian: ClassVar[bool] = True
+    noise: ClassVar[str] = "normal"
 
     sigma: Float[Array, ""]
     shift: Float[Array, ""]
@@ -81,6 +84,9 @@ class LogGaussian(AbstractCountRelease):
     def released(self, count: Numbers, normal: Numbers) -> Float[Array, "..."]:
         # Not with expm1, which costs as much as all the rest: what cancels is far below the noise.
         return jnp.maximum((count + self.shift) * jnp.exp(self.sigma * normal - self.sigma**2) - self.shift, 0)
+
+    def bounds(self, count: np.ndarray, noise: np.ndarray, arithmetic: Arithmetic) -> tuple[np.ndarray, np.ndarray]:
+        return log_bounds(count, noise, self.sigma, self.shift, None, arithmetic)
 
 
 def log_gaussian_sigma(relative_error: Numbers, shift: Numbers) -> Float[Array, "..."]:

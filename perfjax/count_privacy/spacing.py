@@ -22,7 +22,8 @@ from jaxtyping import Array, Float
 from perfjax import _check
 from perfjax._check import Numbers
 from perfjax.count_privacy._arguments import as_counts, check_ranges
-from perfjax.count_privacy._release import AbstractCountRelease
+from perfjax.count_privacy._exact import Arithmetic
+from perfjax.count_privacy._release import AbstractCountRelease, relative_margin
 
 __all__ = ["LARGEST_TOLERANCE", "Spacing", "spacing_error"]
 
@@ -105,6 +106,7 @@ class Spacing(AbstractCountRelease):
     """
 
     exactly_gaussian: ClassVar[bool] = True
+    noise: ClassVar[str] = "normal"
 
     gaps: Float[Array, " gaps"]
     sigma: Float[Array, ""]
@@ -184,6 +186,21 @@ class Spacing(AbstractCountRelease):
         below = jnp.searchsorted(thresholds, place, side="right").astype(place.dtype)
         ahead = self.sigma * (jnp.maximum(place, theta) - _levels(self.gaps)[-1])
         return jnp.where(place < theta, below, self.gaps.size * jnp.exp(ahead - self.sigma**2))
+
+    def bounds(self, count: np.ndarray, noise: np.ndarray, arithmetic: Arithmetic) -> tuple[np.ndarray, np.ndarray]:
+        # On the scale of the tail's decoder, M exp(sigma (y - S(M)) - sigma^2), level and threshold need no logarithm.
+        sigma, size = arithmetic.number(float(self.sigma)), self.gaps.size
+        levels = np.cumsum([arithmetic.number(0.0), *map(arithmetic.number, np.asarray(self.gaps).tolist())])
+        thresholds = size * np.exp(sigma * ((levels[:-1] + levels[1:]) / 2 - levels[-1]))
+        behind = levels[np.minimum(count, size).astype(int)] - levels[-1]
+        scaled = np.maximum(count, size) * np.exp(sigma * (behind + noise) - sigma * sigma)
+        off = relative_margin(sigma * (1 + abs(noise) + sigma + 8 * levels[-1]), arithmetic)
+
+        def decoded(place):
+            below = arithmetic.whole(np.searchsorted(thresholds, place, side="right"))
+            return np.where(2 * place < 2 * size + 1, below, place)
+
+        return decoded(scaled * (1 - off)), decoded(scaled * (1 + off))
 
     def _level(self, count):
         inside = _levels(self.gaps)[jnp.minimum(count, self.gaps.size).astype(jnp.int32)]
