@@ -83,6 +83,16 @@ def test_public_names_are_listed(module):
         assert {name for name in own if not name.startswith("_")} <= set(listed)
 
 
+@pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("perfjax.cli.") and m != "perfjax.cli._shared"])
+def test_commands_show_text_as_it_is(module):
+    """By `console`, which reads no styles: a path may hold brackets."""
+    called = [node.func for node in ast.walk(source(module)) if isinstance(node, ast.Call)]
+    names = {f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "") for f in called}
+    assert not names & {"Console", "from_markup", "rprint"}
+    froms = {node.module for node in ast.walk(source(module)) if isinstance(node, ast.ImportFrom)}
+    assert not froms & {"rich", "rich.console", "rich.markup"}
+
+
 def descendants(cls):
     for child in cls.__subclasses__():
         yield child

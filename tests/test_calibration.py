@@ -1,5 +1,6 @@
 """Calibration: what counts say about leave, recruit and threshold, and what they can't."""
 
+import dataclasses
 import json
 
 import coverage_study
@@ -418,6 +419,17 @@ def test_a_constant_series_has_growth_one():
     assert found.profiles["growth"].low < 1 < found.profiles["growth"].high
     close(found.profiles["growth"].estimate, 1, 2e-3)
     assert not any(found.identified.values())
+
+
+@pytest.mark.usefixtures("no_pictures_left")
+def test_a_dollar_sign_in_a_label_is_no_formula(survey):
+    from perfjax import plots
+
+    labels = tuple(rf"$\frac{i}$" for i in range(survey.fitted.series.rounds + 1))
+    found = dataclasses.replace(survey, fitted=dataclasses.replace(survey.fitted, labels=labels))
+    ax = plots.plot_series(found)
+    ax.figure.canvas.draw()
+    assert ax.get_xticklabels()[0].get_text() == labels[0]
 
 
 @pytest.mark.usefixtures("no_pictures_left")

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rich.table
 import scipy.optimize
 import typer
 import xarray
@@ -17,7 +18,7 @@ from assertions import epsilon_of
 
 import perfjax as pj
 from perfjax import cli
-from perfjax.cli import _simulate
+from perfjax.cli import _shared, _simulate
 
 
 @pytest.fixture
@@ -567,3 +568,14 @@ def test_python_dash_m_is_the_command():
     )
     assert shown.returncode == 0
     assert "leave = 0.11" in shown.stdout
+
+
+def test_the_console_reads_no_styles(capsys):
+    """Neither in a line, nor in a table's title, heading or cells: a path may hold brackets and colons."""
+    text = "a[/b]:tada:[red]"
+    table = rich.table.Table(title=text)
+    table.add_column(text)
+    table.add_row(text)
+    for shown in (text, table):
+        _shared.console().print(shown)
+    assert capsys.readouterr().out.count(text) == 4

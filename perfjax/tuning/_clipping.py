@@ -92,8 +92,8 @@ class ClippingOptimum(eqx.Module):
         ]
         if not np.any(mean):
             lines.append(
-                "  That mean is the centre of the clipping, where clipping has no bias: the least radius wins, and the\n"
-                "  gain is an artefact of knowing the mean. Set `mean` as far out as it may be."
+                "  That mean is the centre of the clipping, where clipping has no bias: the least radius wins, and\n"
+                "  the gain is an artefact of knowing the mean. Set `mean` as far out as it may be."
             )
         return "\n".join(lines) + printed_budgets(self.scenario)
 
