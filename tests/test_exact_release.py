@@ -256,6 +256,32 @@ def test_where_float64_decides_nothing_decimals_give_the_same_probabilities(name
     assert chi_square(mechanism, 10, draws) > 1e-3
 
 
+@pytest.mark.slow
+def test_who_knows_all_values_of_two_counts_can_not_tell_them_apart():
+    """By which of the two a value came from more often: of simulated releases in float32 that is right too often."""
+    size, n = 3_000_000, 10**7
+    mechanism = cp.LogGaussian(*(jnp.float32(x) for x in (cp.log_gaussian_sigma(0.1, 1.0), 1)))
+
+    def simulated(count, seed):
+        counts = jnp.full(size, count, jnp.float32)
+        return np.asarray(cp.simulate_release(mechanism, counts, key=jax.random.key(seed))).astype(int)
+
+    def exact(count, seed):
+        return _exact.whole_numbers(mechanism, np.full(size, count), seeded(seed))
+
+    def right(draw):
+        seen = [np.bincount(np.clip(draw(n - k, seed), 0, 2 * n)) for k in (0, 1) for seed in (k, k + 2)]
+        seen = [np.pad(x, (0, 2 * n + 1 - x.size)) for x in seen]
+        more = np.sign(seen[0] - seen[2])  # from the draws with the first seeds; the others are told apart
+        return 0.5 + (more @ seen[1] - more @ seen[3]) / (4 * size)
+
+    error = 0.5 / np.sqrt(2 * size)
+    leaky, safe = right(simulated), right(exact)
+    print(f"right: {leaky:.4f} simulated, {safe:.4f} exact, +- {error:.4f}")
+    assert leaky > 0.5 + 10 * error
+    assert abs(safe - 0.5) < 4 * error
+
+
 def test_a_release_has_no_seed_and_no_float_on_its_way(monkeypatch):
     assert list(inspect.signature(cp.release).parameters) == ["mechanism", "counts"]
     asked, bits = [], seeded(6)

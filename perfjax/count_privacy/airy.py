@@ -167,7 +167,7 @@ def airy_tail(x: Numbers) -> Float[Array, "..."]:
 
 
 def airy_noise(key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: DTypeLike | None = None) -> Float[Array, "..."]:
-    """Airy noise, by inversion: the quantile at the rank of a normal number.
+    """Airy noise, by inversion: the quantile at the rank of a normal number. For simulations, as all floats.
 
     Args:
         key: a typed key.
