@@ -193,7 +193,7 @@ def test_bad_input_is_one_line(run, arguments, words):
         (("--keep", " "), "Name the columns to copy"),
         (("--keep", "group,n"), "`keep` must name other columns than that of the counts, but is group,n"),
         (("--keep", "town"), "Unknown column `town`"),
-        (("--keep", "group", "--dtype", "float32"), "made in float64"),
+        (("--keep", "group", "--dtype", "float32"), "made with budgets in float64"),
         (("--keep", "group", "--seed", "1"), "No such option: --seed"),
     ],
 )

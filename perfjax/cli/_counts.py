@@ -98,7 +98,7 @@ def _check_files(csv_file, column, release, keep, order, dtype, *, force: bool) 
     if not (keep or "").strip() and order is Order.group:
         raise ValueError("Name the columns to copy, first the groups' names (--keep), or give --order given.")
     if dtype is not Dtype.float64:
-        raise ValueError("A release is made in float64, for the budgets shown are its own: leave out --dtype.")
+        raise ValueError("A release is made with budgets in float64: leave out --dtype.")
     if release.resolve() == csv_file.resolve():
         raise ValueError(f"{release}: the release must not replace the true counts.")
     check_output(release, force=force)
