@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ __all__ = [
     "Evaluation",
     "FinalError",
     "OverDraws",
+    "counted_releases",
+    "counted_words",
     "growth_factor",
     "log_value",
     "of_one_draw",
@@ -129,7 +132,8 @@ class CumulativeError(AbstractObjective):
     """The expected errors of releases `first_release` to `last_release`, summed.
 
     Attributes:
-        first_release: 1 by default, as the paper's Lemma 9 sums; its simulations start at 0.
+        first_release: 1 by default, as the paper's Lemma 9 sums; its simulations start at 0. The commands count every
+            release, from 0 on, so that a constant noise and a schedule compare.
         last_release: T by default.
         solver: "mean-field", the error along the expected path; "law", its expectation over the law of the population;
             "counts", its mean over simulated runs, with a gradient that is wrong where runs collapse (see
@@ -278,8 +282,33 @@ def of_one_draw(objective: AbstractObjective) -> AbstractObjective:
     return objective.objective if isinstance(objective, OverDraws) else objective
 
 
-BY_NAME = {"cumulative-error": CumulativeError, "final-error": FinalError, "cumulative-bound": CumulativeBound}
-"""The objectives by their names in files and on the command line."""
+BY_NAME = {
+    "cumulative-error": functools.partial(CumulativeError, first_release=0),
+    "final-error": FinalError,
+    "cumulative-bound": CumulativeBound,
+}
+"""The objectives by their names in files and on the command line, where cumulative errors are those of all releases."""
+
+
+def counted_releases(objective: AbstractObjective, rounds: int) -> tuple[int, int] | None:
+    """The first and the last release whose errors count; None for an objective that is not of this module."""
+    objective = of_one_draw(objective)
+    if isinstance(objective, FinalError):
+        return rounds, rounds
+    if isinstance(objective, CumulativeBound):
+        return 1, rounds
+    if isinstance(objective, CumulativeError):
+        return objective.first_release, rounds if objective.last_release is None else objective.last_release
+    return None
+
+
+def counted_words(objective: AbstractObjective, rounds: int) -> str:
+    """`counted_releases` in words, such as "releases 0 to 50"; empty where they are unknown."""
+    counted = counted_releases(objective, rounds)
+    if counted is None:
+        return ""
+    first, last = counted
+    return f"releases {first} to {last}" if first < last else f"release {last}"
 
 
 def growth_factor(scenario: Scenario) -> Float[Array, ""]:

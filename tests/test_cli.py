@@ -20,6 +20,8 @@ import perfjax as pj
 from perfjax import cli
 from perfjax.cli import _shared, _simulate
 
+EVERY = pj.CumulativeError(first_release=0)  # what the commands minimise
+
 
 @pytest.fixture
 def scenario_file(tmp_path):
@@ -45,7 +47,7 @@ def scenario_file(tmp_path):
 def test_tune_answers_like_the_library(run, scenario_file):
     path = scenario_file()
     code, out, _ = run("tune", path, "--json")
-    optimum = pj.tune(pj.load_scenario(path))
+    optimum = pj.tune(pj.load_scenario(path), EVERY)
     report = json.loads(out)
     assert code == 0
     assert report["best"]["noise"] == pytest.approx(float(optimum.noise), rel=1e-12)
@@ -66,7 +68,7 @@ def test_tune_with_leaks_by_reconstruction(run, scenario_file):
     path = scenario_file((text[start : text.index("[participation]")], leakage + "\n\n"))
     code, out, _ = run("tune", path, "--json")
     report = json.loads(out)
-    optimum = pj.tune(pj.load_scenario(path))
+    optimum = pj.tune(pj.load_scenario(path), EVERY)
     assert code == 0
     assert report["best"]["noise"] == pytest.approx(float(optimum.noise), rel=1e-12)
     assert set(report["regret"]) == {"leave", "recruit", "tolerance"}
@@ -87,16 +89,39 @@ def test_tune_is_confirmed_by_the_law(run, scenario_file):
     _, out, _ = run("tune", path, "--json")
     report = json.loads(out)
     law = pj.population_law(pj.load_scenario(path), noise=report["best"]["noise"])
-    assert report["law_releases"] == [1, 3]
-    assert report["best"]["law_error"] == pytest.approx(float(law.expected_error[1:].sum()), rel=1e-9)
+    assert report["law_releases"] == [0, 3]
+    assert report["best"]["law_error"] == pytest.approx(float(law.expected_error.sum()), rel=1e-9)
     assert report["best"]["law_error"] == pytest.approx(report["best"]["error"], rel=0.05)
     assert report["best"]["collapse_probability"] == pytest.approx(float(law.collapse_probability[-1]), abs=1e-12)
     assert report["no_privacy"]["law_error"] > report["best"]["law_error"]
     _, out, _ = run("tune", path)
     text = " ".join(out.split())
-    assert "law of the population confirms this: expected error of releases 1 to 3" in text
+    assert "law of the population confirms this: expected error of releases 0 to 3" in text
     assert "probability of collapse by release 3" in text
     assert "P(collapse by the last release)" in text
+
+
+def test_tune_and_schedule_count_the_same_releases(run, scenario_file):
+    """So that the constant noise beside a schedule is the one that tune finds, and each says which releases count."""
+    path = scenario_file()
+    tuned, scheduled = (json.loads(run(command, path, "--json")[1]) for command in ("tune", "schedule"))
+    assert scheduled["value_constant"] == pytest.approx(tuned["best"]["error"], rel=1e-9)
+    assert scheduled["constant"]["noise"][0] == pytest.approx(tuned["best"]["noise"], rel=1e-6)
+    error = sum(scheduled["constant"]["error"])
+    assert error == pytest.approx(tuned["best"]["error"], rel=1e-9)
+    assert tuned["counted"] == scheduled["counted"] == "releases 0 to 3"
+
+
+def test_tune_counts_from_the_release_asked_for(run, scenario_file):
+    path = scenario_file()
+    _, out, _ = run("tune", path, "--first-release", 1, "--json")
+    report, lemma_9 = json.loads(out), pj.tune(pj.load_scenario(path))
+    assert report["best"]["error"] == pytest.approx(float(lemma_9.value), rel=1e-12)
+    assert report["counted"] == "releases 1 to 3"
+    assert "(releases 1 to 3)" in str(lemma_9)
+    code, _, err = run("tune", path, "--objective", "final-error", "--first-release", 1)
+    assert code != 0
+    assert "--first-release goes with --objective cumulative-error" in err
 
 
 def test_tune_says_when_the_law_is_out_of_reach(run, scenario_file, monkeypatch):
@@ -113,7 +138,7 @@ def test_tune_says_when_the_law_is_out_of_reach(run, scenario_file, monkeypatch)
 def test_options_replace_leaves(run, scenario_file):
     path = scenario_file()
     _, out, _ = run("tune", path, "--leave", 0.2, "--recruit", 0.3, "--threshold", 0.1, "--json")
-    expected = pj.tune(pj.load_scenario(path).replace(leave=0.2, recruit=0.3, threshold=0.1))
+    expected = pj.tune(pj.load_scenario(path).replace(leave=0.2, recruit=0.3, threshold=0.1), EVERY)
     assert json.loads(out)["best"]["noise"] == pytest.approx(float(expected.noise), rel=1e-9)
 
 
@@ -129,7 +154,7 @@ def test_the_budget_i_am_bound_to_stands_beside_the_best(run, scenario_file, bud
     _, out, _ = run("tune", path, *budget, "--json")
     report = json.loads(out)
     assert report["your_budget"]["noise"] == pytest.approx(noise, rel=1e-9)
-    value = pj.CumulativeError()(pj.load_scenario(path).replace(noise_scale=noise))
+    value = EVERY(pj.load_scenario(path).replace(noise_scale=noise))
     assert report["your_budget"]["error"] == pytest.approx(float(value), rel=1e-9)
     _, out, _ = run("tune", path, *budget)
     text = " ".join(out.split())

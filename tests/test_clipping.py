@@ -53,6 +53,11 @@ def test_bias_is_what_stops_it():
     assert off.at_bound.tolist()[1] == 0
     assert float(off.clip_radius) > 2 * float(centred.clip_radius)
     assert "lower than without clipping" in str(off)
+    assert "records of mean 0.7" in str(off)
+    assert "artefact" not in str(off)
+    assert "releases 1 to 2" in str(off)
+    assert "centre of the clipping, where clipping has no bias" in str(centred)
+    assert "the gain is an artefact of knowing the mean" in " ".join(str(centred).split())
     close(off.to_xarray().clip_radius, off.clip_radius, 0)
 
 

@@ -89,6 +89,7 @@ def test_a_sweep_file_binds_arguments(sweep_file):
     assert isinstance(asked.run.keywords["objective"], pj.FinalError)
     assert asked.run.keywords["constraint"] == "growth"
     assert asked.seed is None
+    assert load_sweep(sweep_file(changes[0])).run.keywords["objective"] == pj.CumulativeError(first_release=0)
     sampled = load_sweep(sweep_file(("mean_field", "simulate_counts"), ("[set]", "trials = 3\n[set]")))
     assert (sampled.options["trials"], sampled.seed) == (3, 0)
     assert sampled.scenario.rounds == 3

@@ -151,7 +151,10 @@ def _meaning(calibration, fitted, replicates, seed):
         return None
     import jax
 
-    return calibration.best_noise(fitted, key=jax.random.key(seed), replicates=replicates)
+    from perfjax.objectives import BY_NAME
+
+    objective = BY_NAME["cumulative-error"]()  # what `perfjax tune` minimises
+    return calibration.best_noise(fitted, key=jax.random.key(seed), objective=objective, replicates=replicates)
 
 
 def _ranges(calibration, found, meaning, seed):
@@ -209,6 +212,7 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
             "label": fitted.problem.scenario.mechanism.noise_label,
             "estimate": float(meaning.optimum.noise) if all(found.identified.values()) else None,
             "status": pj.Status(int(meaning.optimum.status)).meaning,
+            "counted": pj.objectives.counted_words(meaning.optimum.objective, meaning.optimum.scenario.rounds),
             "low": low,
             "high": high,
             "first_order": None if meaning.delta_reason else [float(x) for x in meaning.delta_interval],
@@ -258,6 +262,7 @@ def _closing(report: dict[str, Any], best: dict[str, Any] | None) -> Iterator[st
 
         if best["status"] != Status.INTERIOR.meaning:
             yield f"Best {best['label']}: {best['status']}."
+        yield f"The best {best['label']} has the least error of {best['counted']}, from the last count on."
         likely, most = (_cost(best[name]) for name in ("regret", "high_regret"))
         yield (
             f"Tuning with the estimate costs up to {likely} the error of tuning with the truth in half of the draws,"

@@ -142,6 +142,7 @@ def _report(pj, best, equal, rule) -> dict[str, Any]:
         "scenario": pj.files.to_toml(scenario),
         "structure": best.structure,
         "solver": best.objective.solver,
+        "counted": pj.objectives.counted_words(best.objective, scenario.rounds),
         "status": pj.Status(int(best.status)).meaning,
         "noise_name": scenario.mechanism.noise_name,
         "noise_label": scenario.mechanism.noise_label,
@@ -229,7 +230,7 @@ def _over_draws(report: dict[str, Any], last: int) -> list[str]:
     return [
         f"The fit: {' '.join(ranges['verdict'])}",
         f"{ranges['in_words']}; the schedule has the least mean log error over {ranges['draws']} draws of the fit.",
-        f"Summed error of releases 0 to {last}: {interval(fit['ratio'])} times that of the best constant"
+        f"Summed error of {report['counted']}: {interval(fit['ratio'])} times that of the best constant"
         f" {report['noise_name']} {report['constant']['noise'][0]:.6g} ({ranges['level']:.0%} of the draws; mean of"
         f" logs {report['ratio']:.3g}), less in {fit['beats_constant']:.0%};"
         f" {interval(fit['ratio_to_no_privacy'])} times that of no privacy, less in {fit['beats_no_privacy']:.0%}.",
@@ -243,7 +244,7 @@ def _closing(report: dict[str, Any], last: int) -> list[str]:
         _over_draws(report, last)
         if "fit" in report
         else [
-            f"Summed error of releases 0 to {last}: {report['value']:.6g}, {1 - report['ratio']:.2%} lower than"
+            f"Summed error of {report['counted']}: {report['value']:.6g}, {1 - report['ratio']:.2%} lower than"
             f" {report['value_constant']:.6g} at the best constant {report['noise_label']} {constant['noise'][0]:.6g}."
         ]
     )

@@ -49,6 +49,10 @@ def tune(
     recruit: Recruit = None,
     threshold: Threshold = None,
     objective: Annotated[ObjectiveName, typer.Option(help="What to minimise.")] = ObjectiveName.cumulative_error,
+    first_release: Annotated[
+        int | None,
+        typer.Option(help="First release whose error counts in cumulative-error: 0 if not given, 1 in Lemma 9."),
+    ] = None,
     constraint: Annotated[str | None, typer.Option(help="growth or theorem-2: the population must not shrink.")] = None,
     at_epsilon: Annotated[
         float | None, typer.Option(help="Local epsilon per release you are bound to: of a user's own record.")
@@ -70,7 +74,7 @@ def tune(
         ranges.check(chosen)  # an option may not contradict the draws
     check_picture(plot, force=force)
     bound_to = _noise_of_budget(pj, chosen, at_epsilon, delta, at_rho)
-    goal = pj.objectives.BY_NAME[objective.value]()
+    goal = _objective(pj, objective, first_release)
     delta = pj.privacy.PRINTED_DELTA if delta is None else delta
     if ranges is None:
         optimum = pj.tune(chosen, goal, constraint=constraint)
@@ -91,6 +95,14 @@ def tune(
         _print_report(report)
     picture = "Picture", plot, lambda path: plots().plot_optimum(optimum).savefig(path, dpi=150)
     save_outputs(pj, [picture], quiet=as_json)
+
+
+def _objective(pj, name, first_release):
+    if first_release is None:
+        return pj.objectives.BY_NAME[name.value]()
+    if name is not ObjectiveName.cumulative_error:
+        raise ValueError("--first-release goes with --objective cumulative-error.")
+    return pj.CumulativeError(first_release=first_release)
 
 
 def _noise_of_budget(pj, scenario, epsilon, delta, rho):
@@ -161,8 +173,9 @@ def _report(pj, optimum, bound_to, delta, *, known: bool = True) -> dict[str, An
 def _confirmed_by_law(pj, optimum, report) -> dict[str, Any]:
     """The columns of the report with what the law of the population says, or why it says nothing."""
     scenario = optimum.scenario
-    first = scenario.rounds if isinstance(optimum.objective, pj.FinalError) else 1  # as the objectives sum by default
-    findings: dict[str, Any] = {"law_releases": [first, scenario.rounds]}
+    first, last = pj.objectives.counted_releases(optimum.objective, scenario.rounds)
+    counted = pj.objectives.counted_words(optimum.objective, scenario.rounds)
+    findings: dict[str, Any] = {"counted": counted, "law_releases": [first, last]}
     try:
         pj.law.check_law(scenario)
     except ValueError as error:
@@ -171,7 +184,7 @@ def _confirmed_by_law(pj, optimum, report) -> dict[str, Any]:
         if report.get(name):
             law = pj.population_law(scenario, noise=report[name]["noise"])
             findings[name] = report[name] | {
-                "law_error": float(law.expected_error[first:].sum()),
+                "law_error": float(law.expected_error[first : last + 1].sum()),
                 "law_relative_error": float(law.relative_error),
                 "collapse_probability": float(law.collapse_probability[-1]),
             }
@@ -251,6 +264,7 @@ def _print_report(report: dict[str, Any]) -> None:
         if any(key in report[name] for name in shown):
             table.add_row(label.format(**report), *(_cell(report, name, key) for name in shown))
     screen.print(table)
+    screen.print(f"The error is that of {report['counted']}.")
     if "fit" in report:
         screen.print("Ranges are those over the draws of the fit; the law's numbers hold for the most probable values.")
     for line in fitted_verdict(report) if "fit" in report else _verdict(report):
@@ -293,11 +307,10 @@ def _law_says(report: dict[str, Any]) -> str:
         return f"Not confirmed by the law of the population: {report['law_out_of_reach']}"
     best, without = report["best"], report["no_privacy"]
     agrees = (best["law_error"] < without["law_error"]) == report["privacy_pays"]
-    first, last = report["law_releases"]
-    releases = f"releases {first} to {last}" if first < last else f"release {last}"
+    last = report["law_releases"][1]
     return (
-        f"The law of the population {'confirms' if agrees else 'contradicts'} this: expected error of {releases}"
-        f" {best['law_error']:.6g} at the best noise, {without['law_error']:.6g} without privacy"
+        f"The law of the population {'confirms' if agrees else 'contradicts'} this: expected error of"
+        f" {report['counted']} {best['law_error']:.6g} at the best noise, {without['law_error']:.6g} without privacy"
         f" ({accuracy(best['law_relative_error'])}); probability of collapse by release {last}"
         f" {best['collapse_probability']:.2%} and {without['collapse_probability']:.2%}."
     )

@@ -76,6 +76,8 @@ def _build(content: dict[str, Any], folder: Path) -> SweepFile:
     _check.check_known([content["run"]], list(RUNS), "run")
     run = RUNS[content["run"]]
     arguments = dict(_table(content, "arguments"))
+    if content["run"] == "tune":
+        arguments = {"objective": "cumulative-error"} | arguments  # as `perfjax tune`: of every release
     if "objective" in arguments:
         _check.check_known([arguments["objective"]], list(BY_NAME), "objective")
         arguments["objective"] = BY_NAME[arguments["objective"]]()

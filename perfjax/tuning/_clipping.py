@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from perfjax import _check
 from perfjax._fields import Field, as_dataset
 from perfjax.mechanisms import GaussianMean
-from perfjax.objectives import AbstractObjective, CumulativeError
+from perfjax.objectives import AbstractObjective, CumulativeError, counted_words
 from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._budgets import printed_budgets
 from perfjax.tuning._constant import as_log_bounds
@@ -83,17 +83,19 @@ class ClippingOptimum(eqx.Module):
     def __str__(self) -> str:
         mean = np.asarray(self.scenario.mechanism.mean)
         listed = np.array2string(mean, precision=6, separator=", ", threshold=6)
+        counted = counted_words(self.objective, self.scenario.rounds)
         lines = [
             f"ClippingOptimum: {Status(int(self.status)).meaning}",
             f"  best noise_scale (γ)  {self.noise:.6g}",
             f"  best clip_radius (R)  {self.clip_radius:.6g}",
-            f"  objective             {self.value:.6g} ({1 - float(self.ratio):.2%} lower than without clipping)",
+            f"  objective             {self.value:.6g}{f' ({counted})' if counted else ''},"
+            f" {1 - float(self.ratio):.2%} lower than without clipping",
             f"  assumed               records of mean {listed}",
         ]
         if not np.any(mean):
             lines.append(
-                "  That mean is the centre of the clipping, where clipping has no bias: the least radius wins, and\n"
-                "  the gain is an artefact of knowing the mean. Set `mean` as far out as it may be."
+                "  That mean is the centre of the clipping, where clipping has no bias: the least radius wins,\n"
+                "  and the gain is an artefact of knowing the mean. Set `mean` as far out as it may be."
             )
         return "\n".join(lines) + printed_budgets(self.scenario)
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from perfjax._fields import Field, as_dataset
-from perfjax.objectives import AbstractObjective
+from perfjax.objectives import AbstractObjective, counted_words
 from perfjax.privacy import Privacy
 from perfjax.scenario import Scenario
 from perfjax.tuning._budgets import printed_budgets
@@ -156,11 +156,12 @@ class Optimum(eqx.Module):
         listed = ", ".join(f"{x:.6g}" for x in np.asarray(self.minima) if not np.isnan(x))
         exact = self.log_value_without_privacy == -jnp.inf  # as a count without noise
         budgets = "" if jnp.isnan(self.noise) else printed_budgets(self.scenario)  # none is feasible
+        counted = counted_words(self.objective, self.scenario.rounds)
         ratio = "" if exact else f" (ratio {float(jnp.exp(self.log_value - self.log_value_without_privacy)):.4g})"
         return (
             f"Optimum: {Status(int(self.status)).meaning}\n"
             f"  best {mechanism.noise_label} ({mechanism.noise_symbol})  {self.noise:.6g}\n"
-            f"  objective            {self.value:.6g}\n"
+            f"  objective            {self.value:.6g}{f' ({counted})' if counted else ''}\n"
             f"  without privacy      {self.value_without_privacy:.6g}{ratio}\n"
             f"  growth at release 0  {self.growth:.6g} ({self.regime})\n"
             f"  local minima         {listed or 'none'}"

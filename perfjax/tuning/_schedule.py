@@ -10,7 +10,7 @@ from perfjax import _check
 from perfjax._fields import Field, as_dataset
 from perfjax.law import chain_of
 from perfjax.meanfield import recursion
-from perfjax.objectives import AbstractObjective, CumulativeError, OverDraws
+from perfjax.objectives import AbstractObjective, CumulativeError, OverDraws, counted_words
 from perfjax.scenario import Scenario, as_single
 from perfjax.tuning._budgets import printed_budgets
 from perfjax.tuning._constant import as_log_bounds, tune
@@ -126,7 +126,7 @@ class Schedule(eqx.Module):
             f"Schedule ({self.structure}): {Status(int(self.status)).meaning}\n"
             f"  {mechanism.noise_label} ({mechanism.noise_symbol})  {self.noise[0]:.6g} at release 0,"
             f" {self.noise[last // 2]:.6g} at {last // 2}, {self.noise[last]:.6g} at {last}\n"
-            f"  objective            {self.value:.6g}\n"
+            f"  objective            {self.value:.6g} ({counted_words(self.objective, last)})\n"
             f"  best constant        {self.value_constant:.6g} at {self.constant:.6g}"
             f" ({1 - float(self.ratio):.2%} lower with the schedule)\n"
             f"  gradient norm        {self.gradient_norm:.2g}\n"
