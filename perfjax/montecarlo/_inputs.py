@@ -40,7 +40,8 @@ def initial_users(population: Float[Array, ""], key: Key[Array, ""]) -> Float[Ar
     """
     below = jnp.floor(population)
     word = jax.random.bits(jax.random.fold_in(key, jnp.uint32(AT_START)), (), "uint32")
-    users = jax.lax.stop_gradient(below + (uniform_from_bits(word, population.dtype) < population - below))
+    more = uniform_from_bits(word, population.dtype) < population - below
+    users = jax.lax.stop_gradient(jnp.where(more, below + 1, below))
     return users + (population - jax.lax.stop_gradient(population))
 
 
