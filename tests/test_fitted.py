@@ -259,6 +259,8 @@ def test_a_fitted_optimum_is_that_of_every_draw():
     assert low == min(*found.noises, found.optimum.noise)
     assert high == max(*found.noises, found.optimum.noise)
     assert "Recruit is not known from the counts" in str(found)
+    budgets = pj.privacy.budget_lines(pj.mean_field(found.optimum.scenario).privacy())
+    assert str(found).endswith("at the most probable values:" + "\n  ".join(["", *budgets]))
 
 
 @pytest.fixture

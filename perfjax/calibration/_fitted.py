@@ -15,6 +15,7 @@ from perfjax.meanfield import recursion
 from perfjax.objectives import AbstractObjective, CumulativeError, OverDraws, of_one_draw
 from perfjax.scenario import Noise, Scenario
 from perfjax.tuning import Optimum, tune
+from perfjax.tuning._budgets import printed_budgets
 
 __all__ = ["FittedOptimum", "Outcome", "outcome_of_draws", "tune_fitted"]
 
@@ -96,14 +97,15 @@ class FittedOptimum(eqx.Module):
         }
 
     def __str__(self) -> str:
-        name, (low, high) = self.optimum.scenario.mechanism.noise_name, self.noise_interval
+        name, (low, high) = self.optimum.scenario.mechanism.noise_label, self.noise_interval
         ratio = "{:.3g} to {:.3g}".format(*self.interval(self.outcome().ratio))
         return (
             f"{self.ranges.in_words}; best {name} {float(self.optimum.noise):.4g} over {self.noises.size} draws\n"
             f"  best of each draw {low:.4g} to {high:.4g} ({self.ranges.level:.0%})\n"
             f"  error over that of no privacy {ratio}\n"
             f"  regret {self.regret:.3g} at the median, below {self.high_regret:.3g} with {self.ranges.level:.0%}\n"
-            f"  P(privacy pays)   {self.probability_privacy_pays:.3g}"
+            f"  P(privacy pays)   {self.probability_privacy_pays:.3g}; at the most probable values:"
+            f"{printed_budgets(self.optimum.scenario)}"
         )
 
 

@@ -152,7 +152,7 @@ def _known_in_words(found):
     mechanism, who = fitted.problem.scenario.mechanism, fitted.problem.scenario.participation
     formula = "1 + r - (q + r) p" if who.recruiters == "spared" else "1 + r - q p"
     yield (
-        f"The growth factor C = {formula} per round, at {mechanism.noise_name} {x:.4g} and {n:.6g} users, is"
+        f"The growth factor C = {formula} per round, at {mechanism.noise_label} {x:.4g} and {n:.6g} users, is"
         f" {estimate} ({growth.level:.0%} interval {low} to {high})."
     )
     known = [name for name, sure in found.identified.items() if sure]

@@ -82,7 +82,7 @@ def fitted_verdict(report: dict[str, Any]) -> list[str]:
         return [*lines, f"No best noise: {report['status']}."]
     low, high = fit["best_noise"]
     lines.append(
-        f"{ranges['in_words']}; the best {report['noise_name']} lies between {low:.4g} and {high:.4g}"
+        f"{ranges['in_words']}; the best {report['noise_label']} lies between {low:.4g} and {high:.4g}"
         f" ({ranges['level']:.0%} of {ranges['draws']} draws); {_pays(fit)}"
     )
     likely, most = (_cost(fit[name]) for name in ("regret", "high_regret"))

@@ -63,7 +63,7 @@ def reconstruct(
     force: Force = False,
     dtype: Precision = Dtype.float64,
 ) -> None:
-    """Find what an attacker learns about records from repeated noisy statistics under one privacy budget."""
+    """Find what an attacker learns about records from repeated noisy statistics under one central privacy budget."""
     pj = library(dtype)
     check_outputs(save, plot, force=force)
     given = {"records": records, "data": data, "column": column, "size": size, "releases": releases}

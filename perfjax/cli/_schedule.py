@@ -231,7 +231,7 @@ def _over_draws(report: dict[str, Any], last: int) -> list[str]:
         f"The fit: {' '.join(ranges['verdict'])}",
         f"{ranges['in_words']}; the schedule has the least mean log error over {ranges['draws']} draws of the fit.",
         f"Summed error of {report['counted']}: {interval(fit['ratio'])} times that of the best constant"
-        f" {report['noise_name']} {report['constant']['noise'][0]:.6g} ({ranges['level']:.0%} of the draws; mean of"
+        f" {report['noise_label']} {report['constant']['noise'][0]:.6g} ({ranges['level']:.0%} of the draws; mean of"
         f" logs {report['ratio']:.3g}), less in {fit['beats_constant']:.0%};"
         f" {interval(fit['ratio_to_no_privacy'])} times that of no privacy, less in {fit['beats_no_privacy']:.0%}.",
         "Users and errors in the table, and budgets, are those of the most probable values.",

@@ -113,7 +113,7 @@ def _noise_of_budget(pj, scenario, epsilon, delta, rho):
         return None
     if isinstance(scenario.mechanism, pj.RandomizedResponse):
         if epsilon is None or delta is not None:
-            raise ValueError("Randomized response has a pure budget: give --at-epsilon alone.")
+            raise ValueError("Randomized response has a pure local budget: give --at-epsilon alone.")
         return scenario.mechanism.check_noise(epsilon)
     if isinstance(scenario.mechanism, pj.ShiftedLogCount):
         raise ValueError(
