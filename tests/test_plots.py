@@ -1,6 +1,7 @@
 """Pictures show the numbers of the result, with names and units."""
 
 import jax
+import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from perfjax import plots
+from perfjax.tuning import PolicyOptimum, Schedule
 
 pytestmark = pytest.mark.usefixtures("no_pictures_left")
 
@@ -83,6 +85,37 @@ def test_the_error_of_a_count_is_no_squared_one(scenario):
     schedule = pj.tune_schedule(path)
     labels = [ax.get_ylabel() for ax in plots.plot_schedule(schedule).axes]
     assert labels == ["sigma σ", "population (users)", "expected relative error"]
+
+
+def test_a_policy_without_privacy_has_a_colour_of_its_own(scenario, monkeypatch):
+    """As the least noise searched it would look like noise of 0.001, as the greatest budget like epsilon 30."""
+    monkeypatch.setattr(PolicyOptimum, "law", lambda self: None)
+    monkeypatch.setattr(plots, "plot_fan", lambda law, ax: ax)
+    rule = pj.TablePolicy([1.0, 60.0], np.array([[2.0, 1.0]] * 5 + [[0.5, 0.0]]))
+    value, objective = jnp.ones(()), pj.CumulativeError()
+    schedule = Schedule(
+        scenario=scenario,
+        objective=objective,
+        noise=jnp.ones(6),
+        log_value=value,
+        constant=value,
+        log_value_constant=value,
+        log_value_without_privacy=value,
+        status=jnp.asarray(8),
+        at_bound=jnp.zeros(6, int),
+        gradient_norm=value,
+        steps=jnp.asarray(1),
+        structure="free",
+    )
+    best = PolicyOptimum(scenario.replace(policy=rule), objective, rule, value, value, value, schedule)
+    ax = plots.plot_policy(best).axes[0]
+    noises, none = (np.ma.getmaskarray(mesh.get_array()) for mesh in ax.collections)
+    users = np.unique(np.geomspace(1, 60, 200).round())
+    expected = np.zeros((users.size, 6), bool)
+    expected[users + 1 > 122**0.5, -1] = True  # nearer to 60 than to 1, in log(1 + n), at the last release
+    np.testing.assert_array_equal(none, ~expected)
+    np.testing.assert_array_equal(noises, expected)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["no privacy"]
 
 
 @pytest.fixture(scope="module")
