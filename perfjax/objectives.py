@@ -251,10 +251,9 @@ class OverDraws(AbstractObjective):
 
     def __init__(self, objective: AbstractObjective, draws: Mapping[str, Numbers]):
         self.objective = _check.as_kind(objective, "objective", AbstractObjective)
-        values = _check.as_floats(**_check.as_kind(draws, "draws", Mapping))
-        self.draws = dict(zip(draws, values, strict=True))
-        shapes = {x.shape for x in values}
-        if len(shapes) != 1 or len(values[0].shape) != 1 or not values[0].size:
+        self.draws = {name: _check.as_float(x, name) for name, x in _check.as_kind(draws, "draws", Mapping).items()}
+        shapes = {x.shape for x in self.draws.values()}
+        if len(shapes) != 1 or any(len(shape) != 1 or not shape[0] for shape in shapes):
             found = ", ".join(f"{name} {x.shape}" for name, x in self.draws.items())
             raise _check.fail("draws", "have one value per draw for each parameter", f"of shapes {found or 'none'}")
 

@@ -112,7 +112,8 @@ def best_noise(
     rounds, each fitted anew (parametric bootstrap), their deviations widened by the root of the dispersion. With a
     prior, known leavers or an inflow, which the simulator does not give: from the posterior, with a flat prior where
     none was given, and so for a series that collapses before it has two counts. Where the mean counts do not tell all
-    parameters: from the posterior by these alone, since how much counts vary says little that is safe.
+    parameters, draws are from the posterior by these alone, and so is the information: how much counts vary says little
+    that is safe.
 
     Args:
         fitted: the fit of one series.
@@ -141,6 +142,7 @@ def best_noise(
     key, replicates = as_key(key), _check.as_count(replicates, "replicates", low=2)
     level = _check.as_level(level)
     objective = CumulativeError() if objective is None else objective
+    fitted = _believed(fitted)
     optimum = tune(fitted.scenario, objective)
     gradient, sensitivity = best_noise_gradient(optimum, fitted.free)
     places, by = parameter_draws(fitted, key, replicates)
@@ -178,11 +180,21 @@ def parameter_draws(fitted: Fit, key: Array, count: int) -> tuple[Float[Array, "
     have moved: by the likelihood of the means alone.
     """
     key, count = as_key(key), _check.as_count(count, "draws", low=2)
-    known = bool(np.all(narrowed(mean_rows(fitted)).parameters))
+    fitted, known = _believed(fitted), _known(fitted)
     plain = all(one.is_flat for one in fitted.problem.prior) and not fitted.problem.plan.flows
     if known and plain and not np.any(np.asarray(fitted.series.inflow) > 0):
         return _bootstrap(fitted, key, count), "bootstrap"
-    return posterior_draws(fitted if known else by_means(fitted), key, count), "posterior"
+    return posterior_draws(fitted, key, count), "posterior"
+
+
+def _known(fitted):
+    """Whether the means alone tell all parameters."""
+    return bool(np.all(narrowed(mean_rows(fitted)).parameters))
+
+
+def _believed(fitted):
+    """The fit, or the fit by means where these do not tell all parameters: how much counts vary is no safe ground."""
+    return fitted if _known(fitted) else by_means(fitted)
 
 
 def _bootstrap(fitted, key, replicates):

@@ -98,6 +98,8 @@ def fitted_verdict(report: dict[str, Any]) -> list[str]:
             f"Your local budget has {interval(fit['error_of_your_budget'])} times the error of the best noise."
         )
         lines += [line for line in (report["your_protection"], report["scope_warning"]) if line is not None]
+    if report["constraint"] is not None:
+        lines.append("The constraint is met for the most probable values; in some of the draws it may not be.")
     return [*lines, *_at_most_probable_values(report), *report["budgets"]]
 
 
