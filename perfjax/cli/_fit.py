@@ -105,9 +105,9 @@ def fit(
 
 def _more(report: dict[str, Any]) -> str:
     """What was not given yet."""
-    prior = [] if report["prior"] else ["a prior (such as --prior survey)"]
-    flows = [] if report["flows"] else ["columns of leavers and joiners"]
-    noise = "noise that varies" if report["constant_noise"] else "more rounds"
+    prior = [] if report.get("prior") else ["a prior (such as --prior survey)"]
+    flows = [] if report.get("flows") else ["columns of leavers and joiners"]
+    noise = "noise that varies" if report.get("constant_noise") else "more rounds"
     *others, last = [*prior, *flows, noise]
     return f"{', '.join(others)}, or {last}" if len(others) > 1 else " or ".join([*others, last])
 
