@@ -82,10 +82,8 @@ def tune(
     else:
         found = pj.calibration.tune_fitted(chosen, ranges, goal, constraint=constraint)
         optimum = found.optimum
-        at_most_probable = _report(pj, at_estimate(pj, optimum), bound_to, delta, known=False) | {
-            "constraint": constraint
-        }
-        report = fitted_report(pj, found, at_most_probable, delta)
+        report = _report(pj, at_estimate(pj, optimum), bound_to, delta, known=False) | {"constraint": constraint}
+        report = fitted_report(pj, found, report, delta)
     if bound_to is not None:
         unit, local = ("rho", at_rho) if at_epsilon is None else ("epsilon", at_epsilon)
         report["scope_warning"] = _scope_warning(pj, chosen, unit, local, report)
