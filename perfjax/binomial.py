@@ -37,6 +37,7 @@ __all__ = ["binomial_from_bits", "binomial_quantile", "normal_quantile", "unifor
 SWITCH = 8.0  # mean of the rarer outcome from which the expansion is used: its total variation error there is 7e-5
 TERMS = 33  # P(K >= 33) < 2^-33 at means up to 8, so that no word reaches further
 SMALLEST = 2.0**-33  # the smallest uniform number that a 32-bit word makes
+TIE = 16  # rounding errors within which a tail is equal to u, as it is for dyadic u and p in exact numbers
 RARE = 1e-6  # mean below which the derivative is that of the expected count
 
 
@@ -78,7 +79,7 @@ def normal_quantile(u: Float[Array, "*#shape"], upper: Float[Array, "*#shape"] |
     numerator = _horner(radius, 202.86109063, 588.22541131, 166.2677184, 6.13987104)
     denominator = _horner(radius, 62.97808977, 354.94907928, 293.8245848, 45.73408091, 1.0)
     z = radius - numerator / denominator
-    return jnp.where(u < upper, -z, z)
+    return jnp.where(u < upper, -z, jnp.where(u > upper, z, 0))
 
 
 def binomial_quantile(
@@ -86,9 +87,10 @@ def binomial_quantile(
 ) -> Float[Array, "..."]:
     """The count K of successes in n trials with F(K - 1) < u <= F(K): binomial if u is uniform.
 
-    Its law is within 1e-4 of the binomial one in total variation up to n = 1e7, and in Kolmogorov distance beyond (in
-    float32 1e-3 there, from rounding n p). It does not decrease in u but for float32 rounding, and is differentiable in
-    `n` and `p` at fixed u, as described at the head of this module.
+    So also where u = F(K) in exact numbers: the median of an odd number of fair trials is (n - 1) / 2. Its law is
+    within 1e-4 of the binomial one in total variation up to n = 1e7, and in Kolmogorov distance beyond (in float32 1e-3
+    there, from rounding n p). It does not decrease in u but for float32 rounding, and is differentiable in `n` and `p`
+    at fixed u, as described at the head of this module.
 
     Args:
         u: uniform numbers in (0, 1); what lies outside [2^-33, 1 - 2^-33] is moved there. Not differentiable.
@@ -161,7 +163,9 @@ def _quantile(u, upper, n, p, q):
     # A caller's q is a better value, not another variable: it gets the tangent that 1 - p has.
     q = jax.lax.stop_gradient(q) - (p - jax.lax.stop_gradient(p))
     swap = p > q
-    u, upper = jnp.where(swap, upper, u), jnp.where(swap, u, upper)
+    # At u = F(K) the count is the lower of two: of the rarer outcome the higher one, if that is the failure.
+    above = 1 - 2 * TIE * float(jnp.finfo(u.dtype).eps)
+    u, upper = jnp.where(swap, upper, u), jnp.where(swap, u * above, upper)
     rare = _rare_count(u, upper, n, jnp.where(swap, q, p), jnp.where(swap, p, q))
     # Not where(swap, n - rare, rare), for which XLA stores `swap`, and needs half as long again on a CPU.
     return jnp.where(swap, n, 0) + jnp.where(swap, -1, 1).astype(rare.dtype) * rare
@@ -210,6 +214,7 @@ def _by_inversion(upper, n, p, q):
         mass = mass * (most * (1 / k) - odds)  # P(K = k)
         masses.append(mass)
     above = jnp.zeros_like(mass)
+    upper = upper * (1 + TIE * float(jnp.finfo(mass.dtype).eps))
     count = jnp.zeros_like(upper * mass)
     for mass in reversed(masses):
         above = above + mass
@@ -235,7 +240,8 @@ def _by_expansion(u, upper, n, p, q):
     # The mean apart from the rest: their sum has steps of 1/2 near 5e6 in float32, and half of them would be ties.
     mean = n * p
     whole = jnp.floor(mean)
-    return whole + jnp.floor((mean - whole) + scale * z + _horner(h, first, second, third, fourth) + 0.5)
+    # Rounded down at a tie, as at u = 1/2 for an odd number of fair trials.
+    return whole + jnp.ceil((mean - whole) + scale * z + _horner(h, first, second, third, fourth) - 0.5)
 
 
 def _horner(x, *coefficients):

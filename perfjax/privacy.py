@@ -57,7 +57,7 @@ class GaussianBudget(AbstractBudget):
 
     def epsilon(self, delta: ArrayLike) -> Float[Array, "..."]:
         """The least epsilon such that (epsilon, delta) holds, exactly."""
-        return accounting.gaussian_epsilon(jnp.asarray(delta, self.mu.dtype), self.mu)
+        return accounting.gaussian_epsilon(delta=jnp.asarray(delta, self.mu.dtype), mu=self.mu)
 
     def composed(self) -> "GaussianBudget":
         """mu^2 adds."""

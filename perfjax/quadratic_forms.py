@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Inexact
 
+from perfjax import _check
+
 __all__ = ["QuadraticForm", "Tails"]
 
 SADDLE_STEPS = 20  # halvings: the saddle only steers the contour, so a rough one costs nodes, never accuracy
@@ -49,6 +51,9 @@ class QuadraticForm(eqx.Module):
         shift: c_i, at least 0; 0 unless the form is one-sided.
         multiplicity: m_i, the number of dimensions that share term i.
         one_sided: whether every b_i is 0 and every a_i positive, so that Q is bounded from below by -sum_i c_i / a_i.
+
+    Raises:
+        ValueError: if shapes differ, or a known term is out of its range. Where a traced one is, `tails` gives NaN.
     """
 
     linear: Float[Array, " terms"]
@@ -56,6 +61,19 @@ class QuadraticForm(eqx.Module):
     shift: Float[Array, " terms"]
     multiplicity: tuple[int, ...] = eqx.field(static=True)
     one_sided: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        terms = {"linear": self.linear, "quadratic": self.quadratic, "shift": self.shift}
+        count = _check.check_shapes(**terms)[-1]
+        if len(self.multiplicity) != count or min(self.multiplicity, default=0) < 1:
+            raise _check.fail("multiplicity", f"hold {count} positive integers", self.multiplicity)
+        if not _check.is_known(*terms.values()):
+            return
+        wide = math.inf
+        low, high = (0, wide) if self.one_sided else (-wide, wide)
+        _check.in_range(self.linear, "linear", low, high, open_low=True, open_high=True)
+        _check.in_range(self.quadratic, "quadratic", 0, 0 if self.one_sided else wide, open_high=not self.one_sided)
+        _check.in_range(self.shift, "shift", 0, wide if self.one_sided else 0, open_high=self.one_sided)
 
     def cumulant(self, s: Inexact[Array, "*shape"]) -> Inexact[Array, "*shape"]:
         """kappa(s) at real or complex s off the cuts that the real axis carries beyond the singularities."""
@@ -113,7 +131,14 @@ class QuadraticForm(eqx.Module):
         saddle, width = jax.lax.stop_gradient(self._saddle(t, right))
         integral = self._integral(t, saddle, width)
         tail = jnp.where(right, integral, -integral)  # a path left of the pole at 0 gives P(Q > t) - 1
+        tail = jnp.where(self._is_valid(), tail, jnp.nan)
         return Tails(above=jnp.where(right, tail, 1 - tail), below=jnp.where(right, 1 - tail, tail))
+
+    def _is_valid(self):
+        """Whether all terms, traced ones too, are in their range."""
+        if self.one_sided:
+            return jnp.all((self.linear > 0) & (self.quadratic == 0) & (self.shift >= 0))
+        return jnp.all((self.quadratic >= 0) & (self.shift == 0))
 
     def _decay(self) -> float:
         """m such that the integrand decays like |s|^-m between the nearest and the farthest singularity, at worst."""

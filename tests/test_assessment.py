@@ -25,7 +25,7 @@ def test_directions_and_their_errors_make_up_the_bound(found):
     np.testing.assert_allclose(np.sum(found.standard_errors**2), found.scan.best_bound, rtol=1e-9)
     np.testing.assert_allclose(found.directions @ found.directions.T, np.eye(2), atol=1e-12)
     assert found.standard_errors[0] < found.standard_errors[1]
-    kappa = pj.accounting.kappa(found.releases, **BUDGET)
+    kappa = pj.accounting.kappa(releases=found.releases, **BUDGET)
     np.testing.assert_allclose(
         multiset_bound(Moments(1.0), sorted(PAIR), found.releases, kappa=kappa), found.scan.best_bound, rtol=1e-12
     )
@@ -47,7 +47,7 @@ def test_with_too_few_releases_their_sum_is_known_all_the_same():
     alone = assess(Moments(1.0, "paper"), [-0.5, 0.1, 0.8], releases=(1, 1), **BUDGET)
     assert int(alone.scan.status) == ScanStatus.NOT_IDENTIFIED
     np.testing.assert_allclose(alone.directions[0], np.full(3, 3**-0.5), rtol=1e-9)
-    kappa = float(pj.accounting.kappa(1, **BUDGET))
+    kappa = float(pj.accounting.kappa(releases=1, **BUDGET))
     np.testing.assert_allclose(alone.standard_errors, [np.sqrt(4 * kappa / 3), np.inf, np.inf], rtol=1e-9)
     assert "unknown" in str(alone)
 
@@ -57,7 +57,7 @@ def test_labels_show_only_when_the_budget_is_large():
     transcript = HybridTranscript(Moments(1.0, "paper"), 4, np.asarray([[True, True, False]]))
     z = (-0.5, 0.1, 0.8)
     few = assess_labels(transcript, z, target=2, **BUDGET)
-    np.testing.assert_allclose(few.design.value, 1.0344904909 * pj.accounting.kappa(1, **BUDGET), rtol=1e-9)
+    np.testing.assert_allclose(few.design.value, 1.0344904909 * pj.accounting.kappa(releases=1, **BUDGET), rtol=1e-9)
     assert few.separation <= np.delete(few.swaps, 2).min()
     assert few.separation < 1
     many = assess_labels(transcript, z, target=2, **(BUDGET | {"epsilon": 1e6}))

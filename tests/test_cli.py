@@ -146,7 +146,7 @@ def test_options_replace_leaves(run, scenario_file):
     ("budget", "noise"),
     [
         (("--at-rho", 5), (2 * 10.0**2 / 5) ** 0.5),
-        (("--at-epsilon", 3, "--delta", 1e-6), 20 / float(pj.accounting.gaussian_mu(3.0, 1e-6))),
+        (("--at-epsilon", 3, "--delta", 1e-6), 20 / float(pj.accounting.gaussian_mu(epsilon=3.0, delta=1e-6))),
     ],
 )
 def test_the_budget_i_am_bound_to_stands_beside_the_best(run, scenario_file, budget, noise):

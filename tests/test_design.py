@@ -67,7 +67,7 @@ def fewest(inputs):
         float,
     )
     unscaled = jax.vmap(lambda count: bound(rows, count, contrast))(counts)
-    found = unscaled * pj.accounting.kappa(counts.sum(axis=1), eps, delta, accountant="basic")
+    found = unscaled * pj.accounting.kappa(releases=counts.sum(axis=1), epsilon=eps, delta=delta, accountant="basic")
     best = counts[np.argmin(found)]
     assert best.tolist() == [1.0] * inputs["L_feat"] + [0.0] * (5 - inputs["L_feat"]) + [inputs["L_out"]]
     return np.min(found)
@@ -250,7 +250,7 @@ def test_the_gap_of_separated_shares_certifies(separation):
 
 
 def test_at_a_small_budget_no_design_tells_labels_apart():
-    rho = float(pj.accounting.zcdp_rho(1.0, 1e-5, conversion="classic"))
+    rho = float(pj.accounting.zcdp_rho(epsilon=1.0, delta=1e-5, conversion="classic"))
     everything = swap_separations(hybrid(), Z, [0, 0, 0, 0, 1.0], target=2, kappa=1 / (2 * rho))
     assert np.all(everything < 0.2)
 

@@ -21,7 +21,7 @@ KAPPA = {
 
 
 def kappa(releases, name, epsilon=1.0, delta=1e-5):
-    return ac.kappa(releases, epsilon, delta, **KAPPA[name])
+    return ac.kappa(releases=releases, epsilon=epsilon, delta=delta, **KAPPA[name])
 
 
 def gram(a, c, d, e, m):
@@ -159,12 +159,14 @@ def test_free_deltas_are_the_best(delta):
 
 def test_an_additive_budget_leaves_nothing_to_allocate():
     """Equal shares are best, whatever the numbers of releases, odd ones included."""
-    rho = ac.zcdp_rho(1.0, 1e-5, conversion="classic")
+    rho = ac.zcdp_rho(epsilon=1.0, delta=1e-5, conversion="classic")
     one = kappa(1, "zcdp")
     np.testing.assert_allclose(rc.additive_risk(one), 2 / rho, rtol=1e-12)
     shares = np.linspace(0.05, 0.95, 19)
     assert np.argmin(rc.additive_risk(one, in_share=shares)) == 9
-    np.testing.assert_allclose(rc.additive_risk(kappa(1, "gdp")), 4 / ac.gaussian_mu(1.0, 1e-5) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(
+        rc.additive_risk(kappa(1, "gdp")), 4 / ac.gaussian_mu(epsilon=1.0, delta=1e-5) ** 2, rtol=1e-12
+    )
 
 
 def test_the_bound_is_above_the_error_of_always_answering_zero_unless_the_budget_is_large():
@@ -214,7 +216,9 @@ def test_what_stands_beside_the_bound():
 @pytest.mark.slow
 def test_risks_are_differentiable():
     def risk(epsilon, delta, width):
-        return rc.balanced_risk(ac.kappa(7.0, epsilon, delta, accountant="zcdp"), 7.0, width=width)
+        return rc.balanced_risk(
+            ac.kappa(releases=7.0, epsilon=epsilon, delta=delta, accountant="zcdp"), 7.0, width=width
+        )
 
     def allocated(epsilon, in_delta, out_delta):
         return rc.basic_allocation_risk(3.0, 8.0, epsilon=epsilon, in_delta=in_delta, out_delta=out_delta)
@@ -226,7 +230,7 @@ def test_risks_are_differentiable():
 
 def test_one_call_takes_all_numbers_of_releases_and_budgets():
     releases, epsilon = np.arange(2.0, 9), np.array([[0.5], [1.0]])
-    found = rc.balanced_risk(ac.kappa(releases, epsilon, 1e-5, accountant="zcdp"), releases)
+    found = rc.balanced_risk(ac.kappa(releases=releases, epsilon=epsilon, delta=1e-5, accountant="zcdp"), releases)
     assert found.shape == (2, 7)
     mapped = jax.vmap(lambda k, n: rc.balanced_risk(k, n))(jnp.full(7, 3.0), jnp.asarray(releases))
     np.testing.assert_allclose(mapped, rc.balanced_risk(3.0, releases))

@@ -40,7 +40,7 @@ def test_clipping_makes_the_error_at_one_strictly_smaller(shift):
     """
     for r in TOLERANCES:
         sigma = cp.log_gaussian_sigma(r, shift)
-        gain = shift * accounting.gaussian_delta(np.log1p(1 / shift) - sigma**2 / 2, sigma)
+        gain = shift * accounting.gaussian_delta(epsilon=np.log1p(1 / shift) - sigma**2 / 2, mu=sigma)
         assert gain > 0 or cp.probability_of_zero(1, sigma, shift) < 1e-300
         np.testing.assert_allclose(cp.clipped_error(1, sigma, shift), r - gain, rtol=1e-13)
 
@@ -147,7 +147,7 @@ def test_budgets_are_those_of_gaussian_dp_and_compose():
     together = accounting.compose_mu(cp.edge_mu(counts, sigma, c))
     close(accounting.rho_from_mu(together), accounting.compose_rho(cp.edge_budget(counts, sigma, c)), 1e-14)
     exact = cp.epsilon(cp.LogGaussian(sigma, c), 12.0, 1e-6)
-    assert 0 < exact < accounting.zcdp_epsilon(cp.edge_budget(12, sigma, c), 1e-6)
+    assert 0 < exact < accounting.zcdp_epsilon(rho=cp.edge_budget(12, sigma, c), delta=1e-6)
 
 
 def test_several_edges_cost_what_the_divergence_between_their_ends_does():

@@ -125,7 +125,7 @@ def test_closed_forms_of_a_pair():
 def test_the_boundary_pair_falls_with_every_moment_under_every_accountant():
     releases = np.arange(2.0, 41)
     for accountant in ("basic", "zcdp", "gdp", "basic-analytic"):
-        noise = ac.kappa(releases, 1.0, 1e-5, accountant=accountant)
+        noise = ac.kappa(releases=releases, epsilon=1.0, delta=1e-5, accountant=accountant)
         found = np.asarray(rc.boundary_pair_bound(releases, kappa=noise))
         assert np.all(np.diff(found) < 0)
     general = rc.pair_bound(np.array([[-1.0, 1.0]] * 39), releases, kappa=noise)
@@ -152,7 +152,7 @@ def test_when_one_more_moment_lowers_the_bound_on_one_record():
     """It does iff (L + 1)² r^(2L)/F(r², L) exceeds kappa_(L+1)/kappa_L - 1: at r = 0.7 up to L = 1, and 4."""
     releases = np.arange(1.0, 12)
     for accountant, last in (("basic", 1), ("zcdp", 4)):
-        noise = ac.kappa(releases, 1.0, 1e-5, accountant=accountant)
+        noise = ac.kappa(releases=releases, epsilon=1.0, delta=1e-5, accountant=accountant)
         each = np.asarray(rc.coordinate_bound(np.full((11, 1), 0.7), releases, kappa=noise))[:, 0]
         falls = np.diff(each) < 0
         ratio = (releases[1:]) ** 2 * 0.7 ** (2 * releases[:-1]) / rc.moment_energy(np.full(10, 0.49), releases[:-1])
@@ -279,7 +279,7 @@ def test_thresholds_level_off_under_a_linear_accountant():
     found = scanned(family, z, "zcdp", 150, 200)
     assert found.status == rc.ScanStatus.STILL_DECREASING
     assert found.certified_at == 0
-    rho = float(ac.zcdp_rho(1.0, 1e-5, conversion="classic"))
+    rho = float(ac.zcdp_rho(epsilon=1.0, delta=1e-5, conversion="classic"))
     plateau = np.trace(np.linalg.inv(family.limit_information(z))) / (2 * rho)
     far = rc.multiset_bound(family, z, 20_000, kappa=20_000 / (2 * rho))
     np.testing.assert_allclose(far, plateau, rtol=1e-2)
@@ -436,7 +436,7 @@ def test_an_infeasible_budget_is_infinite_not_an_error():
 @pytest.mark.slow
 def test_bounds_are_differentiable_in_records_budget_and_family():
     def moments(a, b, c, epsilon):
-        noise = ac.kappa(6.0, epsilon, 1e-5, accountant="basic")
+        noise = ac.kappa(releases=6.0, epsilon=epsilon, delta=1e-5, accountant="basic")
         return jnp.log(rc.multiset_bound(PAPER, jnp.stack([-a, b, c]), 6, kappa=noise))
 
     def steps(a, b, width, t):
@@ -444,7 +444,7 @@ def test_bounds_are_differentiable_in_records_budget_and_family():
         return jnp.log(rc.multiset_bound(family, jnp.stack([-a, b]), 4, kappa=2.0))
 
     def closed(a, b, epsilon):
-        noise = ac.kappa(6.0, epsilon, 1e-5, accountant="zcdp")
+        noise = ac.kappa(releases=6.0, epsilon=epsilon, delta=1e-5, accountant="zcdp")
         z = jnp.stack([-a, b])
         return (
             jnp.log(rc.pair_bound(z, 6, kappa=noise))
@@ -475,13 +475,13 @@ def test_records_budgets_and_numbers_of_releases_in_one_mapped_call():
     epsilon, releases = jnp.asarray([0.5, 2.0]), jnp.asarray([3, 7, 5])
 
     def bound(z, epsilon, releases):
-        noise = ac.kappa(releases, epsilon, 1e-5, accountant="basic")
+        noise = ac.kappa(releases=releases, epsilon=epsilon, delta=1e-5, accountant="basic")
         return rc.multiset_bound(PAPER, z, releases, kappa=noise, max_releases=7)
 
     over_l = jax.vmap(bound, (None, None, 0))
     mapped = jax.jit(jax.vmap(jax.vmap(over_l, (None, 0, None)), (0, None, None)))(z, epsilon, releases)
     assert mapped.shape == (4, 2, 3)
-    noise = ac.kappa(releases, epsilon[:, None], 1e-5, accountant="basic")
+    noise = ac.kappa(releases=releases, epsilon=epsilon[:, None], delta=1e-5, accountant="basic")
     found = rc.multiset_bound(PAPER, z[:, None, None, :], releases, kappa=noise)
     np.testing.assert_allclose(found, mapped, rtol=1e-11)
 

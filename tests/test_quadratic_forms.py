@@ -2,6 +2,8 @@
 
 import functools
 import itertools
+import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -337,3 +339,32 @@ def test_tails_keep_their_dtype_under_jit_and_vmap():
         assert batch.above.dtype == batch.below.dtype == dtype
         alone = jax.jit(lambda a, b, c, t: QuadraticForm(a, b, c, (12,)).tails(t))(*(x[2] for x in arrays))
         close(alone, [batch.above[2], batch.below[2]], 1e-10 if dtype == "float64" else 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        (([1.0, -0.5], [0.0, 0.0], [0.4, 0.3], (1, 1), False), "`shift` must lie in [0, 0], but is 0.4."),
+        (([1.0, -0.5], [0.0, 0.0], [0.4, 0.3], (1, 1), True), "`linear` must lie in (0, inf), but is -0.5."),
+        (([1.0], [0.2], [0.4], (1,), True), "`quadratic` must lie in [0, 0], but is 0.2."),
+        (([1.0], [-0.2], [0.0], (1,), False), "`quadratic` must lie in [0, inf), but is -0.2."),
+        (([1.0], [0.0], [-0.4], (1,), True), "`shift` must lie in [0, inf), but is -0.4."),
+        (([math.nan], [0.2], [0.0], (1,), False), "`linear` must lie in (-inf, inf), but is nan."),
+        (([1.0], [0.2], [0.0], (1, 1), False), "`multiplicity` must hold 1 positive integers, but is (1, 1)."),
+        (([1.0], [0.2], [0.0], (0,), False), "`multiplicity` must hold 1 positive integers, but is (0,)."),
+    ],
+)
+def test_a_form_that_is_neither_case_is_refused(terms, message):
+    *arrays, multiplicity, one_sided = terms
+    arrays = [jnp.array(x) for x in arrays]
+    with pytest.raises(ValueError, match=re.escape(f"Argument {message}")) as caught:
+        QuadraticForm(*arrays, multiplicity, one_sided)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_traced_form_that_is_neither_case_is_nan():
+    """Mixed signs with a shift: 0.583 was printed for a probability of 0.5221, and NaN on one side only."""
+    for one_sided in (False, True):
+        of = jax.jit(lambda a, c, side=one_sided: QuadraticForm(a, jnp.zeros(2), c, (1, 1), side).tails(jnp.array(0.3)))
+        assert np.all(np.isnan(of(jnp.array([1.0, -0.5]), jnp.array([0.4, 0.3]))))
+        assert np.all(np.isfinite(of(jnp.array([1.0, 0.5]), jnp.array([0.4, 0.3]) * one_sided)))

@@ -117,7 +117,7 @@ def test_an_accountant_shares_out_the_budget_of_a_single_mean(accountant):
     options = {"delta": 1e-5} if accountant == "basic" else {}
     order = {"order": 64.0} if accountant == "rdp" else {}
     releases = jnp.asarray([1.0, 2.0, 7.0, 40.0])
-    kappa = pj.accounting.kappa(releases, 1.0, 1e-5, accountant=accountant, **order)
+    kappa = pj.accounting.kappa(releases=releases, epsilon=1.0, delta=1e-5, accountant=accountant, **order)
     noise = rule(1.0, releases, accountant=accountant, **options).released_noise(jnp.asarray(3.0))
     close(noise**2, 9 * kappa / kappa[0], 1e-12)
 

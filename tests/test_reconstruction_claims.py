@@ -42,16 +42,16 @@ def test_2_threshold_counts_are_half_as_sensitive_or_less():
 def test_3_the_classic_calibration_is_not_covered_in_four_of_six_settings_and_violated_in_one():
     """Each of two releases at half the budget; the whole transcript keeps its promise nevertheless."""
     half = np.array([0.5, 1, 2, 5, 10, 20]) / 2
-    codes = np.asarray(ac.classic_validity(half, DELTA / 2))
+    codes = np.asarray(ac.classic_validity(epsilon=half, delta=DELTA / 2))
     names = [ac.ClassicValidity(code).name for code in codes]
     assert names == ["PROVEN"] * 2 + ["NUMERICALLY_VALID"] * 3 + ["VIOLATED"]
-    whole = jnp.sqrt(2 / ac.kappa(2.0, 20.0, DELTA, accountant="basic"))
-    assert ac.gaussian_delta(20.0, whole) < DELTA
+    whole = jnp.sqrt(2 / ac.kappa(releases=2.0, epsilon=20.0, delta=DELTA, accountant="basic"))
+    assert ac.gaussian_delta(epsilon=20.0, mu=whole) < DELTA
 
 
 def test_4_the_risk_has_a_constant_and_is_flat_for_even_numbers_only():
     releases = np.arange(2.0, 12)
-    noise = ac.kappa(releases, EPSILON, DELTA, accountant="zcdp")
+    noise = ac.kappa(releases=releases, epsilon=EPSILON, delta=DELTA, accountant="zcdp")
     risk = np.asarray(rc.balanced_risk(noise, releases, width=3.0))
     np.testing.assert_allclose(risk[::2], 4 * 9 * noise[::2] / releases[::2], rtol=1e-12)
     odd = releases[1::2]
@@ -60,18 +60,18 @@ def test_4_the_risk_has_a_constant_and_is_flat_for_even_numbers_only():
 
 def test_5_the_uniform_risk_is_no_bound_on_the_error():
     """Unequal budgets beat it up to four-fold, the constant 0 about 800-fold at two releases."""
-    uniform = rc.balanced_risk(ac.kappa(10.0, EPSILON, DELTA, accountant="basic"), 10.0)
+    uniform = rc.balanced_risk(ac.kappa(releases=10.0, epsilon=EPSILON, delta=DELTA, accountant="basic"), 10.0)
     unequal = rc.basic_allocation_risk(1, 9, epsilon=EPSILON, in_delta=DELTA / 10, out_delta=DELTA / 10)
     np.testing.assert_allclose(unequal / uniform, 29.2205 / 40, rtol=1e-5)
     many = rc.basic_allocation_risk(1, 1e9, epsilon=EPSILON, in_delta=DELTA, out_delta=DELTA)
     np.testing.assert_allclose(many / (8 * (1 + 1e9) * np.log(1.25 / DELTA)), 1 / 4, rtol=1e-2)
-    two = rc.balanced_risk(ac.kappa(2.0, EPSILON, DELTA, accountant="basic"), 2.0)
+    two = rc.balanced_risk(ac.kappa(releases=2.0, epsilon=EPSILON, delta=DELTA, accountant="basic"), 2.0)
     np.testing.assert_allclose(two / rc.trivial_risk(1, radius=0.5), 795.47, rtol=1e-5)
 
 
 def test_6_copies_spend_less_of_the_budget_under_basic_composition():
-    noise = ac.kappa(np.array([1.0, 40.0]), EPSILON, DELTA, accountant="basic")
-    spent = ac.effective_epsilon(noise, DELTA, joint_sensitivity=np.array([1.0, 40.0]))
+    noise = ac.kappa(releases=np.array([1.0, 40.0]), epsilon=EPSILON, delta=DELTA, accountant="basic")
+    spent = ac.effective_epsilon(kappa=noise, delta=DELTA, joint_sensitivity=np.array([1.0, 40.0]))
     np.testing.assert_allclose(spent, [0.75098, 0.08642], atol=5e-6)
 
 
@@ -90,10 +90,18 @@ def test_7_a_row_that_opens_a_nuisance_direction_adds_nothing_and_two_may_add_so
 
 
 def test_8_order_64_is_far_from_the_best_order_and_infeasible_at_small_budgets():
-    best = ac.kappa(1.0, EPSILON, DELTA, accountant="rdp", order=ac.best_renyi_order(EPSILON, DELTA))
-    np.testing.assert_allclose(best, ac.kappa(1.0, EPSILON, DELTA, accountant="zcdp"), rtol=1e-12)
-    assert ac.kappa(1.0, EPSILON, DELTA, accountant="rdp", order=64.0) > 1.6 * best
-    assert np.isinf(ac.kappa(1.0, 0.1827, DELTA, accountant="rdp", order=64.0))
+    best = ac.kappa(
+        releases=1.0,
+        epsilon=EPSILON,
+        delta=DELTA,
+        accountant="rdp",
+        order=ac.best_renyi_order(epsilon=EPSILON, delta=DELTA),
+    )
+    np.testing.assert_allclose(
+        best, ac.kappa(releases=1.0, epsilon=EPSILON, delta=DELTA, accountant="zcdp"), rtol=1e-12
+    )
+    assert ac.kappa(releases=1.0, epsilon=EPSILON, delta=DELTA, accountant="rdp", order=64.0) > 1.6 * best
+    assert np.isinf(ac.kappa(releases=1.0, epsilon=0.1827, delta=DELTA, accountant="rdp", order=64.0))
 
 
 def test_9_no_size_of_the_background_enters():
@@ -163,7 +171,7 @@ def test_14_a_label_can_be_identified_locally_and_not_at_all():
 @pytest.mark.slow
 def test_15_only_the_coordinate_bound_shows_that_two_records_at_the_ends_and_one_inside_diverge():
     z, releases = np.array([-1.0, 0.2, 1.0]), np.array([10, 40, 160])
-    noise = ac.kappa(releases, EPSILON, DELTA, accountant="zcdp")
+    noise = ac.kappa(releases=releases, epsilon=EPSILON, delta=DELTA, accountant="zcdp")
     determinant = np.asarray(rc.determinant_bound(z, releases, kappa=noise))
     coordinate = np.asarray(rc.coordinate_bound(z, releases, kappa=noise)).sum(-1)
     found = np.asarray(rc.multiset_bound(PAPER, z, releases, kappa=noise))
@@ -173,7 +181,7 @@ def test_15_only_the_coordinate_bound_shows_that_two_records_at_the_ends_and_one
 
 
 def test_16_the_constrained_estimate_is_above_the_bound_at_epsilon_20_for_a_pair_at_the_end():
-    noise = float(ac.kappa(2.0, 20.0, DELTA, accountant="basic"))
+    noise = float(ac.kappa(releases=2.0, epsilon=20.0, delta=DELTA, accountant="basic"))
     normals = scipy.stats.norm.ppf(scipy.stats.qmc.Sobol(2, seed=3).random_base2(14))
     for z, expected in (((-1.0, 0.5), 1.1968), ((-0.4, 0.7), 0.7346)):
         truth = np.array(z)
@@ -191,5 +199,5 @@ def test_17_adding_a_record_moves_a_mean_as_far_as_replacing_one_and_a_sum_half_
     replaced = max(abs(np.mean([*rest, a]) - np.mean([*rest, b])) for rest in at_ends for a in values for b in values)
     added = max(abs(np.mean([*rest, a]) - np.mean(rest)) for rest in at_ends for a in values)
     np.testing.assert_allclose([added, replaced], 2 * radius / n, rtol=1e-12)
-    sums = [float(ac.clipped_sensitivity(radius, adjacency=kind)) for kind in ("replace-one", "add-remove")]
+    sums = [float(ac.clipped_sensitivity(clip_radius=radius, adjacency=kind)) for kind in ("replace-one", "add-remove")]
     assert sums == [2 * radius, radius]

@@ -25,7 +25,9 @@ def number(inputs, *names):
 def kappa(inputs, releases=None):
     accountant, order = NAMED.get(inputs["accountant"], (inputs["accountant"], None))
     releases = float(inputs["L"]) if releases is None else releases
-    return ac.kappa(releases, float(inputs["eps"]), inputs["delta"], accountant=accountant, order=order)
+    return ac.kappa(
+        releases=releases, epsilon=float(inputs["eps"]), delta=inputs["delta"], accountant=accountant, order=order
+    )
 
 
 def scan(family, inputs, low, high):
@@ -148,7 +150,7 @@ def cube_root(inputs, free=False):
     in_epsilon, out_epsilon = rc.basic_allocation(l_in, l_out, epsilon=epsilon, **deltas)
     np.testing.assert_allclose(l_in * in_epsilon + l_out * out_epsilon, epsilon, rtol=1e-12)
     direct = [
-        ac.kappa(1.0, e, d, accountant="basic") * width**2 / count
+        ac.kappa(releases=1.0, epsilon=e, delta=d, accountant="basic") * width**2 / count
         for e, d, count in ((in_epsilon, in_delta, l_in), (out_epsilon, out_delta, l_out))
     ]
     np.testing.assert_allclose(risk, sum(direct), rtol=1e-9)
@@ -181,7 +183,7 @@ LABELLED = {
     "inout.cuberoot": cube_root,
     "inout.cuberoot.delta_optimised": lambda x: cube_root(x, free=True),
     "inout.zcdp.nonuniform": lambda x: rc.additive_risk(
-        ac.kappa(1.0, float(x["eps"]), x["delta"], accountant="zcdp"), width=float(x["Delta"])
+        ac.kappa(releases=1.0, epsilon=float(x["eps"]), delta=x["delta"], accountant="zcdp"), width=float(x["Delta"])
     ),
     "inout.blue": blue,
 }
@@ -263,7 +265,9 @@ MOMENTS = {
     "poly.Lcert": lambda x: least(x)[3],
     "poly.trinv_step": trace_step,
     "poly.effective_eps": lambda x: ac.effective_epsilon(
-        kappa({**x, "accountant": "basic"}), x["delta"], joint_sensitivity=moments({}).joint_sensitivity(x["L"], x["L"])
+        kappa=kappa({**x, "accountant": "basic"}),
+        delta=x["delta"],
+        joint_sensitivity=moments({}).joint_sensitivity(x["L"], x["L"]),
     ),
     "poly.m": bound,
     "poly.m3.L2": power_sum,
@@ -341,7 +345,7 @@ def crossing(inputs, bracket):
     """Where the mean squared error is the bound. The noise variance is kappa_2 for either moment (m = 2, R = 1)."""
 
     def excess(epsilon):
-        noise = float(ac.kappa(2.0, epsilon, inputs["delta"], accountant="basic"))
+        noise = float(ac.kappa(releases=2.0, epsilon=epsilon, delta=inputs["delta"], accountant="basic"))
         return (
             mean_squared_error(inputs["z"], np.sqrt(noise), 15) / float(rc.two_moment_bound(inputs["z"], kappa=noise))
             - 1

@@ -20,7 +20,9 @@ each_accountant = pytest.mark.parametrize("accountant", EACH)
 def kappa_of(name, inputs, releases=1):
     accountant, order = NAMED.get(name, (name, None))
     releases = float(inputs.get("L", releases))
-    return ac.kappa(releases, float(inputs["eps"]), inputs["delta"], accountant=accountant, order=order)
+    return ac.kappa(
+        releases=releases, epsilon=float(inputs["eps"]), delta=inputs["delta"], accountant=accountant, order=order
+    )
 
 
 def whole_transcript(inputs):
@@ -31,27 +33,31 @@ def whole_transcript(inputs):
 FOUND = {
     "classic.sigma2": lambda x: kappa_of("basic", x) * x["Delta"] ** 2,
     "basic.kappa": lambda x: kappa_of("basic", x),
-    "zcdp.rho": lambda x: ac.zcdp_rho(float(x["eps"]), x["delta"], conversion="classic"),
+    "zcdp.rho": lambda x: ac.zcdp_rho(epsilon=float(x["eps"]), delta=x["delta"], conversion="classic"),
     "zcdp.kappa": lambda x: kappa_of("zcdp", x),
     "rdp.best": lambda x: ac.kappa(
-        1.0,
-        float(x["eps"]),
-        x["delta"],
+        releases=1.0,
+        epsilon=float(x["eps"]),
+        delta=x["delta"],
         accountant="rdp",
-        order=ac.best_renyi_order(float(x["eps"]), x["delta"]),
+        order=ac.best_renyi_order(epsilon=float(x["eps"]), delta=x["delta"]),
     ),
-    "rdp64.eps": lambda x: ac.renyi_divergence(float(x["alpha"]), float(x["eps"]), x["delta"], conversion="classic"),
-    "rdp64": lambda x: ac.kappa(float(x["L"]), float(x["eps"]), x["delta"], accountant="rdp", order=float(x["alpha"])),
-    "analytic.mu": lambda x: ac.gaussian_mu(float(x["eps"]), x["delta"]),
+    "rdp64.eps": lambda x: ac.renyi_divergence(
+        orders=float(x["alpha"]), epsilon=float(x["eps"]), delta=x["delta"], conversion="classic"
+    ),
+    "rdp64": lambda x: ac.kappa(
+        releases=float(x["L"]), epsilon=float(x["eps"]), delta=x["delta"], accountant="rdp", order=float(x["alpha"])
+    ),
+    "analytic.mu": lambda x: ac.gaussian_mu(epsilon=float(x["eps"]), delta=x["delta"]),
     "analytic.sigma": lambda x: jnp.sqrt(kappa_of("gdp", x)),
     "gdp.kappa": lambda x: kappa_of("gdp", x),
     "basic_analytic.kappa": lambda x: kappa_of("basic_analytic", x),
-    "classic.true_delta": lambda x: ac.classic_delta(x["eps"], x["delta"]) / x["delta"],
+    "classic.true_delta": lambda x: ac.classic_delta(epsilon=x["eps"], delta=x["delta"]) / x["delta"],
     "classic.break_eps": lambda x: ac.classic_epsilon_limit(x["delta"]),
     "basic.effective_eps": lambda x: ac.effective_epsilon(
-        kappa_of("basic", x), x["delta"], joint_sensitivity=float(x["L"])
+        kappa=kappa_of("basic", x), delta=x["delta"], joint_sensitivity=float(x["L"])
     ),
-    "transcript.delta": lambda x: ac.gaussian_delta(float(x["eps"]), whole_transcript(x)),
+    "transcript.delta": lambda x: ac.gaussian_delta(epsilon=float(x["eps"]), mu=whole_transcript(x)),
     "table": lambda x: [
         kappa_of(name, {"eps": 5, "delta": 1e-5, "L": 2} | x)
         for name in ("basic", "zcdp", "rdp64", "gdp", "basic_analytic")
@@ -70,11 +76,13 @@ RELEASES = np.arange(1.0, 41.0)  # one shape, hence one compilation, for most of
 
 
 def up_to_forty(accountant):
-    return np.asarray(ac.kappa(RELEASES, 1.0, 1e-5, accountant=accountant, order=EACH[accountant]))
+    return np.asarray(
+        ac.kappa(releases=RELEASES, epsilon=1.0, delta=1e-5, accountant=accountant, order=EACH[accountant])
+    )
 
 
 def spent_by(kappa):
-    return np.asarray(ac.effective_epsilon(kappa, 1e-5, joint_sensitivity=RELEASES))
+    return np.asarray(ac.effective_epsilon(kappa=kappa, delta=1e-5, joint_sensitivity=RELEASES))
 
 
 # One row per number of releases: basic, zcdp, rdp at order 64, gdp, basic-analytic; epsilon that basic spends.
@@ -111,60 +119,75 @@ def test_copies_do_harm_under_basic_composition_because_less_is_spent():
 
 def test_exact_composition_needs_least_noise():
     epsilon, releases = (x.ravel() for x in np.meshgrid(np.geomspace(0.05, 15, 10), [1.0, 2.0, 7.0, 40.0]))
-    found = {name: ac.kappa(releases, epsilon, 1e-5, accountant=name, order=EACH[name]) for name in EACH}
+    found = {
+        name: ac.kappa(releases=releases, epsilon=epsilon, delta=1e-5, accountant=name, order=EACH[name])
+        for name in EACH
+    }
     assert np.all(found["gdp"] <= found["zcdp"])
     assert np.all(found["zcdp"] <= found["rdp"] * (1 + 1e-12))
     assert np.all(found["gdp"] <= found["basic-analytic"] * (1 + 1e-12))
-    valid = np.asarray(ac.classic_validity(epsilon / releases, 1e-5 / releases) < ac.ClassicValidity.VIOLATED)
+    valid = np.asarray(
+        ac.classic_validity(epsilon=epsilon / releases, delta=1e-5 / releases) < ac.ClassicValidity.VIOLATED
+    )
     assert 30 < valid.sum() < 40
     assert np.all(found["basic-analytic"][valid] <= found["basic"][valid])
 
 
 def test_whether_basic_needs_more_noise_depends_on_epsilon_and_the_number_of_releases():
-    at_one = [float(ac.kappa(1, 1.0, 1e-5, accountant=name, order=EACH[name])) for name in ("basic", "zcdp", "rdp")]
+    at_one = [
+        float(ac.kappa(releases=1, epsilon=1.0, delta=1e-5, accountant=name, order=EACH[name]))
+        for name in ("basic", "zcdp", "rdp")
+    ]
     assert at_one == sorted(at_one)
-    at_two = [float(ac.kappa(2, 5.0, 1e-5, accountant=name, order=EACH[name])) for name in ("zcdp", "basic", "rdp")]
+    at_two = [
+        float(ac.kappa(releases=2, epsilon=5.0, delta=1e-5, accountant=name, order=EACH[name]))
+        for name in ("zcdp", "basic", "rdp")
+    ]
     assert at_two == sorted(at_two)
 
 
 def test_a_fixed_renyi_order_cannot_certify_a_small_epsilon():
     limit = math.log(1e5) / 63
     epsilon = np.array([limit * 0.999, limit * 1.001])
-    found = ac.kappa(2, epsilon, 1e-5, accountant="rdp", order=64.0)
+    found = ac.kappa(releases=2, epsilon=epsilon, delta=1e-5, accountant="rdp", order=64.0)
     assert found[0] == INF
     assert 0 < found[1] < INF
-    assert jax.grad(lambda e: ac.kappa(2, e, 1e-5, accountant="rdp", order=64.0))(0.1) == 0
+    assert jax.grad(lambda e: ac.kappa(releases=2, epsilon=e, delta=1e-5, accountant="rdp", order=64.0))(0.1) == 0
     np.testing.assert_allclose(limit, 0.182745, atol=5e-7)
 
 
 def test_the_best_renyi_order_is_zcdp_and_no_order_is_better():
-    order = ac.best_renyi_order(1.0, 1e-5)
+    order = ac.best_renyi_order(epsilon=1.0, delta=1e-5)
     np.testing.assert_allclose(order, 1 + math.sqrt(math.log(1e5) / 0.020819938339535462), rtol=1e-12)
-    zcdp = ac.kappa(3, 1.0, 1e-5, accountant="zcdp")
-    np.testing.assert_allclose(ac.kappa(3, 1.0, 1e-5, accountant="rdp", order=order), zcdp, rtol=1e-12)
-    others = ac.kappa(3, 1.0, 1e-5, accountant="rdp", order=1 + np.geomspace(0.1, 1e3, 200))
+    zcdp = ac.kappa(releases=3, epsilon=1.0, delta=1e-5, accountant="zcdp")
+    np.testing.assert_allclose(
+        ac.kappa(releases=3, epsilon=1.0, delta=1e-5, accountant="rdp", order=order), zcdp, rtol=1e-12
+    )
+    others = ac.kappa(releases=3, epsilon=1.0, delta=1e-5, accountant="rdp", order=1 + np.geomspace(0.1, 1e3, 200))
     assert np.all(others >= zcdp * (1 - 1e-12))
 
 
 def test_validity_of_the_classic_calibration():
     epsilon = np.array([0.3, 0.999, 1.0, 2.5, 5.0, 8.4, 8.45, 10.0])
     expected = ["PROVEN"] * 2 + ["NUMERICALLY_VALID"] * 4 + ["VIOLATED"] * 2
-    found = [ac.ClassicValidity(int(code)) for code in ac.classic_validity(epsilon, 1e-5)]
+    found = [ac.ClassicValidity(int(code)) for code in ac.classic_validity(epsilon=epsilon, delta=1e-5)]
     assert [code.name for code in found] == expected
     assert all(code.meaning.endswith(("below 1", "valid", "claimed one")) for code in found)
-    np.testing.assert_allclose(ac.classic_delta(10.0, 5e-6) / 5e-6, 2.1456, atol=5e-5)
+    np.testing.assert_allclose(ac.classic_delta(epsilon=10.0, delta=5e-6) / 5e-6, 2.1456, atol=5e-5)
     np.testing.assert_allclose(ac.classic_epsilon_limit(5e-6), 8.5348, atol=5e-5)
 
 
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.1, 0.9])
 def test_the_classic_limit_is_where_the_true_delta_is_the_claimed_one(delta):
     limit = ac.classic_epsilon_limit(delta)
-    np.testing.assert_allclose(ac.classic_delta(limit, delta), delta, rtol=1e-9)
-    assert ac.classic_delta(limit * 1.01, delta) > delta
+    np.testing.assert_allclose(ac.classic_delta(epsilon=limit, delta=delta), delta, rtol=1e-9)
+    assert ac.classic_delta(epsilon=limit * 1.01, delta=delta) > delta
 
 
 def test_where_the_classic_calibration_fails_the_exact_one_adds_more_noise():
-    assert ac.kappa(1, 10.0, 5e-6, accountant="gdp") > ac.kappa(1, 10.0, 5e-6, accountant="basic")
+    assert ac.kappa(releases=1, epsilon=10.0, delta=5e-6, accountant="gdp") > ac.kappa(
+        releases=1, epsilon=10.0, delta=5e-6, accountant="basic"
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,17 +196,21 @@ def test_where_the_classic_calibration_fails_the_exact_one_adds_more_noise():
 )
 def test_kappa_is_differentiable_in_releases_epsilon_and_delta(accountant):
     def log_kappa(releases, epsilon, delta):
-        return jnp.log(ac.kappa(releases, epsilon, delta, accountant=accountant, order=EACH[accountant]))
+        return jnp.log(
+            ac.kappa(releases=releases, epsilon=epsilon, delta=delta, accountant=accountant, order=EACH[accountant])
+        )
 
     gradient_is_central_difference(log_kappa, 3.0, 1.4, 1e-5, rtol=1e-7)
-    slope = jax.grad(lambda e: ac.kappa(3.0, e, 1e-5, accountant="basic"))(1.4)
-    np.testing.assert_allclose(slope, -2 * ac.kappa(3.0, 1.4, 1e-5, accountant="basic") / 1.4, rtol=1e-12)
+    slope = jax.grad(lambda e: ac.kappa(releases=3.0, epsilon=e, delta=1e-5, accountant="basic"))(1.4)
+    np.testing.assert_allclose(
+        slope, -2 * ac.kappa(releases=3.0, epsilon=1.4, delta=1e-5, accountant="basic") / 1.4, rtol=1e-12
+    )
 
 
 @pytest.mark.slow
 def test_what_is_spent_is_differentiable():
     def spent(kappa, delta, joint):
-        return ac.effective_epsilon(kappa, delta, joint_sensitivity=joint)
+        return ac.effective_epsilon(kappa=kappa, delta=delta, joint_sensitivity=joint)
 
     gradient_is_central_difference(spent, 30.0, 1e-5, 2.0, rtol=1e-7)
     gradient_is_central_difference(ac.classic_epsilon_limit, 1e-5, rtol=1e-7)
@@ -191,7 +218,7 @@ def test_what_is_spent_is_differentiable():
 
 
 def test_edges_of_what_is_spent():
-    found = ac.effective_epsilon(np.array([INF, 1.0]), 1e-5, joint_sensitivity=np.array([3.0, 0.0]))
+    found = ac.effective_epsilon(kappa=np.array([INF, 1.0]), delta=1e-5, joint_sensitivity=np.array([3.0, 0.0]))
     np.testing.assert_array_equal(found, 0.0)
 
 
@@ -201,9 +228,15 @@ def test_float32_follows_float64(accountant):
     releases = np.array([1, 2, 40], np.float32)
     epsilon, delta = np.float32(1.3), np.float32(1e-5)
     order = None if EACH[accountant] is None else np.float32(64)
-    found = ac.kappa(releases, epsilon, delta, accountant=accountant, order=order)
+    found = ac.kappa(releases=releases, epsilon=epsilon, delta=delta, accountant=accountant, order=order)
     assert found.dtype == jnp.float32
-    wide = ac.kappa(releases.astype(float), float(epsilon), float(delta), accountant=accountant, order=EACH[accountant])
+    wide = ac.kappa(
+        releases=releases.astype(float),
+        epsilon=float(epsilon),
+        delta=float(delta),
+        accountant=accountant,
+        order=EACH[accountant],
+    )
     close(found, wide, 2e-5)
 
 
@@ -227,5 +260,5 @@ def test_float32_follows_float64(accountant):
 def test_bad_input_is_one_line(arguments, message):
     given = {"releases": 2, "epsilon": 1.0, "delta": 1e-5, "accountant": "basic"} | arguments
     with pytest.raises(ValueError, match="Argument") as found:
-        ac.kappa(given.pop("releases"), given.pop("epsilon"), given.pop("delta"), **given)
+        ac.kappa(releases=given.pop("releases"), epsilon=given.pop("epsilon"), delta=given.pop("delta"), **given)
     assert str(found.value) == message

@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from perfjax._check import as_floats, in_range
 from perfjax.accounting._arguments import as_same_shape
+from perfjax.accounting._quotient import quotient
 from perfjax.accounting._roots import increasing_root
 
 __all__ = [
@@ -97,14 +98,14 @@ def compose_mu(mu: ArrayLike, *, axis: int = -1) -> Float[Array, "..."]:
     return jnp.where(ordinary, scale * jnp.sqrt(squares), largest)
 
 
-def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Float[Array, "..."]:
+def gaussian_delta(*, mu: ArrayLike, epsilon: ArrayLike) -> Float[Array, "..."]:
     """The exact δ of a μ-Gaussian-DP release at a given ε.
 
-    δ(ε, μ) = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ).
+    δ(μ, ε) = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ).
 
     Args:
-        epsilon: ε in [0, ∞].
         mu: μ in [0, ∞]; √T times that of one release for T equal ones.
+        epsilon: ε in [0, ∞].
 
     Returns:
         δ in [0, 1], precise relative to itself however small (float64: to 1e-300, float32: to 1e-35).
@@ -117,22 +118,22 @@ def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Float[Array, "..."]:
         δ = φ(a) ∫_0^∞ exp(-u²/2 + a u) (1 - exp(-μ u)) du, a = μ/2 - ε/μ, where the two terms cancel.
 
     Example:
-        >>> print(f"{gaussian_delta(1.0, 0.5):.5f}")
+        >>> print(f"{gaussian_delta(mu=0.5, epsilon=1.0):.5f}")
         0.00683
     """
-    epsilon, mu = as_same_shape(epsilon=epsilon, mu=mu)
+    mu, epsilon = as_same_shape(mu=mu, epsilon=epsilon)
     return _delta(in_range(epsilon, "epsilon", 0.0), in_range(mu, "mu", 0.0))
 
 
-def gaussian_epsilon(delta: ArrayLike, mu: ArrayLike) -> Float[Array, "..."]:
+def gaussian_epsilon(*, mu: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
     """The exact ε of a μ-Gaussian-DP release at a given δ: the inverse of `gaussian_delta` in ε.
 
     Args:
-        delta: δ in [0, 1].
         mu: μ in [0, ∞].
+        delta: δ in [0, 1].
 
     Returns:
-        ε in [0, ∞], the smallest that holds. 0 (with a zero gradient) if μ = 0 or δ ≥ δ(0, μ); else ∞ (with a
+        ε in [0, ∞], the smallest that holds. 0 (with a zero gradient) if μ = 0 or δ ≥ δ(μ, 0); else ∞ (with a
         zero gradient) if δ = 0 or μ = ∞.
 
     Raises:
@@ -142,14 +143,14 @@ def gaussian_epsilon(delta: ArrayLike, mu: ArrayLike) -> Float[Array, "..."]:
         Newton's method in a = μ/2 - ε/μ on the log-odds of δ, with the implicit derivative.
 
     Example:
-        >>> print(f"{gaussian_epsilon(1e-5, 0.5):.4f}")
+        >>> print(f"{gaussian_epsilon(mu=0.5, delta=1e-5):.4f}")
         1.9931
     """
-    delta, mu = as_same_shape(delta=delta, mu=mu)
+    mu, delta = as_same_shape(mu=mu, delta=delta)
     return _epsilon(in_range(delta, "delta", 0.0, 1.0), in_range(mu, "mu", 0.0))
 
 
-def gaussian_mu(epsilon: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
+def gaussian_mu(*, epsilon: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
     """The largest μ for which μ-Gaussian DP implies (ε, δ)-DP: the inverse of `gaussian_delta` in μ.
 
     The noise this allows is Δ/μ (`noise_from_mu`): the analytic Gaussian mechanism.
@@ -169,7 +170,7 @@ def gaussian_mu(epsilon: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
         `gaussian_epsilon`, in log μ.
 
     Example:
-        >>> print(f"{gaussian_mu(1.0, 1e-5):.6f}")
+        >>> print(f"{gaussian_mu(epsilon=1.0, delta=1e-5):.6f}")
         0.268051
     """
     epsilon, delta = as_same_shape(epsilon=epsilon, delta=delta)
@@ -202,9 +203,12 @@ def _epsilon(delta, mu):
 
 @jax.jit
 def _mu(epsilon, delta):
-    ordinary = (epsilon < jnp.inf) & (delta > 0) & (delta < 1)
+    inside = (epsilon < jnp.inf) & (delta > 0) & (delta < 1)
+    # From there on rounding ε/μ says more than δ does, and e^ε Φ(-μ/2 - ε/μ) < φ/μ is below rounding: δ = Φ(a).
+    far = inside & (epsilon > 0.005 / float(jnp.finfo(epsilon.dtype).eps) ** 2)
+    ordinary = inside & ~far
     epsilon_, delta_ = jnp.where(ordinary, epsilon, 1), jnp.where(ordinary, delta, 0.125)
-    # Two lower bounds of μ: Φ(a) ≥ δ, and δ(0, μ) ≥ δ. The second is the answer at ε = 0.
+    # Two lower bounds of μ: Φ(a) ≥ δ, and δ(μ, 0) ≥ δ. The second is the answer at ε = 0.
     a = ndtri(delta_)
     root = jnp.hypot(a, jnp.sqrt(2 * epsilon_))
     least = jnp.where(a < 0, 2 * epsilon_ / (root + jnp.abs(a)), root + a)
@@ -214,7 +218,9 @@ def _mu(epsilon, delta):
     # At ε = δ = 0 the derivative in δ is 1/φ(0).
     at_zero = jnp.where(epsilon == 0, delta * math.exp(_LOG_SQRT_2PI), 0)
     at_limit = jnp.where((epsilon < jnp.inf) & (delta == 0), at_zero, jnp.inf)
-    return jnp.where(ordinary, least * jnp.exp(log_ratio), at_limit)
+    a = ndtri(jnp.where(far, delta, 0.125))
+    at_far = a + jnp.sqrt(a * a + 2 * jnp.where(far, epsilon, 1))
+    return jnp.where(ordinary, least * jnp.exp(log_ratio), jnp.where(far, at_far, at_limit))
 
 
 def _squarable(mu):
@@ -239,19 +245,7 @@ def _log_odds_at_mu(log_ratio, least, epsilon, target):
 def _position(epsilon, mu):
     """a = μ/2 - ε/μ, but at least -100, where δ < exp(-5000) is 0 in every dtype."""
     close = epsilon < mu * (mu / 2 + 100)
-    return jnp.where(close, mu / 2 - _quotient(epsilon, jnp.where(close, mu, 1)), -100)
-
-
-@jax.custom_jvp
-def _quotient(x, y):
-    return x / y
-
-
-@_quotient.defjvp
-def _quotient_derivative(primals, tangents):
-    # JAX's own rule squares y, which underflows from y = 1e-19 in float32.
-    quotient = _quotient(*primals)
-    return quotient, (tangents[0] - quotient * tangents[1]) / primals[1]
+    return jnp.where(close, mu / 2 - quotient(epsilon, jnp.where(close, mu, 1)), -100)
 
 
 def _log_profile(a, mu):

@@ -6,11 +6,12 @@ from jaxtyping import Array, ArrayLike, Float
 
 from perfjax._check import as_choice, in_range
 from perfjax.accounting._arguments import as_same_shape
+from perfjax.accounting._quotient import quotient
 
 __all__ = ["clipped_sensitivity", "mu_from_noise", "noise_from_mu"]
 
 
-def clipped_sensitivity(clip_radius: ArrayLike, count: ArrayLike = 1.0, *, adjacency: str) -> Float[Array, "..."]:
+def clipped_sensitivity(*, clip_radius: ArrayLike, count: ArrayLike = 1.0, adjacency: str) -> Float[Array, "..."]:
     """How far one record moves the sum of clipped records over a public count.
 
     Δ = 2R/n for replace-one, Δ = R/n for add/remove (L2 norm).
@@ -33,7 +34,7 @@ def clipped_sensitivity(clip_radius: ArrayLike, count: ArrayLike = 1.0, *, adjac
         adjacency (replace-one).
 
     Example:
-        >>> print(f"{clipped_sensitivity(10.0, 1000, adjacency='replace-one'):.3f}")
+        >>> print(f"{clipped_sensitivity(clip_radius=10.0, count=1000, adjacency='replace-one'):.3f}")
         0.020
     """
     as_choice(adjacency, "adjacency", ("replace-one", "add-remove"))
@@ -43,7 +44,7 @@ def clipped_sensitivity(clip_radius: ArrayLike, count: ArrayLike = 1.0, *, adjac
     return clip_radius * (2 if adjacency == "replace-one" else 1) / count
 
 
-def mu_from_noise(noise_std: ArrayLike, sensitivity: ArrayLike) -> Float[Array, "..."]:
+def mu_from_noise(*, noise_std: ArrayLike, sensitivity: ArrayLike) -> Float[Array, "..."]:
     """The Gaussian-DP parameter of a release with Gaussian noise, μ = Δ/s.
 
     The adjacency of the result is that of the sensitivity.
@@ -61,7 +62,7 @@ def mu_from_noise(noise_std: ArrayLike, sensitivity: ArrayLike) -> Float[Array, 
     Source: Dong, Roth, Su, "Gaussian Differential Privacy", on the Gaussian mechanism.
 
     Example:
-        >>> float(mu_from_noise(2.0, 1.0))
+        >>> float(mu_from_noise(noise_std=2.0, sensitivity=1.0))
         0.5
     """
     noise_std, sensitivity = as_same_shape(noise_std=noise_std, sensitivity=sensitivity)
@@ -70,7 +71,7 @@ def mu_from_noise(noise_std: ArrayLike, sensitivity: ArrayLike) -> Float[Array, 
     return _ratio(sensitivity, noise_std)
 
 
-def noise_from_mu(mu: ArrayLike, sensitivity: ArrayLike) -> Float[Array, "..."]:
+def noise_from_mu(*, mu: ArrayLike, sensitivity: ArrayLike) -> Float[Array, "..."]:
     """The standard deviation of the Gaussian noise that makes a release μ-Gaussian DP, s = Δ/μ.
 
     Args:
@@ -93,5 +94,5 @@ def noise_from_mu(mu: ArrayLike, sensitivity: ArrayLike) -> Float[Array, "..."]:
 def _ratio(above, below):
     unbounded = (above > 0) & ((below == 0) | jnp.isinf(above))
     ordinary = ~unbounded & (below > 0)
-    ratio = jnp.where(ordinary, above, 0) / jnp.where(ordinary, below, 1)
+    ratio = quotient(jnp.where(ordinary, above, 0), jnp.where(ordinary, below, 1))
     return jnp.where(unbounded, jnp.inf, ratio)

@@ -52,7 +52,7 @@ def pure_rho(epsilon: ArrayLike, *, conversion: str = "tight") -> Float[Array, "
     return jnp.where(finite, jnp.where(finite, epsilon, 0) ** 2 / (2 if conversion == "classic" else 8), jnp.inf)
 
 
-def pure_renyi(orders: ArrayLike, epsilon: ArrayLike) -> Float[Array, "..."]:
+def pure_renyi(*, orders: ArrayLike, epsilon: ArrayLike) -> Float[Array, "..."]:
     """The Rényi divergence of randomized response, which bounds that of every ε-DP release.
 
     D_α = log(cosh((α - 1/2) ε) / cosh(ε/2)) / (α - 1).
@@ -78,14 +78,14 @@ def pure_renyi(orders: ArrayLike, epsilon: ArrayLike) -> Float[Array, "..."]:
     return jnp.where(ordinary, divergence, jnp.where(orders == 1, _kullback_leibler(epsilon), epsilon))
 
 
-def pure_delta(epsilon: ArrayLike, per_release: ArrayLike, *, releases: int = 1) -> Float[Array, "..."]:
+def pure_delta(*, per_release: ArrayLike, epsilon: ArrayLike, releases: int = 1) -> Float[Array, "..."]:
     """The δ of several ε₀-DP releases together at a given ε.
 
     δ = Σ_j C(T, j) max(0, p^(T-j) q^j - e^ε p^j q^(T-j)), p = 1 - q = e^ε₀/(1 + e^ε₀).
 
     Args:
-        epsilon: ε in [0, ∞], for all releases together.
         per_release: ε₀ in [0, ∞], of each release.
+        epsilon: ε in [0, ∞], for all releases together.
         releases: T, how many (also adaptive) releases.
 
     Returns:
@@ -98,21 +98,21 @@ def pure_delta(epsilon: ArrayLike, per_release: ArrayLike, *, releases: int = 1)
     Source: Kairouz, Oh, Viswanath, "The Composition Theorem for Differential Privacy", Theorem 3.3.
 
     Example:
-        >>> print(f"{pure_delta(1.0, 0.1, releases=50):.4f}")
+        >>> print(f"{pure_delta(per_release=0.1, epsilon=1.0, releases=50):.4f}")
         0.0383
     """
     releases = as_count(releases, "releases", low=1)
-    epsilon, per_release = as_same_shape(epsilon=epsilon, per_release=per_release)
+    per_release, epsilon = as_same_shape(per_release=per_release, epsilon=epsilon)
     epsilon, per_release = in_range(epsilon, "epsilon", 0.0), in_range(per_release, "per_release", 0.0)
     return _delta(epsilon, per_release, releases)
 
 
-def pure_epsilon(delta: ArrayLike, per_release: ArrayLike, *, releases: int = 1) -> Float[Array, "..."]:
+def pure_epsilon(*, per_release: ArrayLike, delta: ArrayLike, releases: int = 1) -> Float[Array, "..."]:
     """The ε of several ε₀-DP releases together at a given δ: the inverse of `pure_delta` in ε.
 
     Args:
-        delta: δ in [0, 1].
         per_release: ε₀ in [0, ∞], of each release.
+        delta: δ in [0, 1], for all releases together.
         releases: T, how many (also adaptive) releases.
 
     Returns:
@@ -127,13 +127,13 @@ def pure_epsilon(delta: ArrayLike, per_release: ArrayLike, *, releases: int = 1)
         privacy losses under the two records, δ = max_m A_m - e^ε B_m, so ε = max_m log((A_m - δ)/B_m).
     """
     releases = as_count(releases, "releases", low=1)
-    delta, per_release = as_same_shape(delta=delta, per_release=per_release)
+    per_release, delta = as_same_shape(per_release=per_release, delta=delta)
     delta, per_release = in_range(delta, "delta", 0.0, 1.0), in_range(per_release, "per_release", 0.0)
     return _epsilon(delta, per_release, releases)
 
 
 def compose_basic(
-    epsilon: ArrayLike, delta: ArrayLike = 0.0, *, axis: int = -1
+    *, epsilon: ArrayLike, delta: ArrayLike = 0.0, axis: int = -1
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     """The (ε, δ) of several (also adaptive) releases together by basic composition: both add.
 
@@ -157,20 +157,24 @@ def compose_basic(
 
 @partial(jax.jit, static_argnums=2)
 def _delta(epsilon, per_release, releases):
-    ordinary = (epsilon < jnp.inf) & (per_release < jnp.inf)
+    ordinary = (epsilon < jnp.inf) & (releases * per_release < jnp.inf)
     epsilon_, per_release_ = jnp.where(ordinary, epsilon, 0), jnp.where(ordinary, per_release, 1)
-    loss, log_mass = _privacy_loss(per_release_, releases)
+    loss, log_one, size = _privacy_loss(per_release_, releases)
     gap = jnp.maximum(loss - epsilon_[..., None], 0)
-    delta = jnp.sum(jnp.exp(log_mass + loss / 2) * _one_minus_exp(gap), -1)
+    # δ is a bound: its terms are rounded up by what rounding may have cost, those of log C(T, j) in float64.
+    rounding = 4 * float(jnp.finfo(loss.dtype).eps) * (2 + jax.lax.stop_gradient(size))
+    rounding = rounding + 4 * float(np.finfo(float).eps) * float(gammaln(releases + 1))
+    delta = jnp.sum(jnp.exp(log_one + rounding) * _one_minus_exp(gap), -1)
+    delta = jnp.where(delta < 1, delta, 1)
     return jnp.where(ordinary, delta, jnp.where(jnp.isinf(epsilon), 0, 1).astype(delta.dtype))
 
 
 @partial(jax.jit, static_argnums=2)
 def _epsilon(delta, per_release, releases):
-    ordinary = (delta > 0) & (delta < 1) & (per_release < jnp.inf)
+    ordinary = (delta > 0) & (delta < 1) & (releases * per_release < jnp.inf)
     delta_, per_release_ = jnp.where(ordinary, delta, 0.5), jnp.where(ordinary, per_release, 1)
-    loss, log_mass = _privacy_loss(per_release_, releases)
-    log_one, log_other = log_mass + loss / 2, log_mass - loss / 2
+    loss, log_one, _ = _privacy_loss(per_release_, releases)
+    log_other = log_one - loss
     cumulative = partial(jax.lax.cumlogsumexp, axis=delta.ndim)
     every = _epsilon_of_set(delta_[..., None], *map(cumulative, jax.lax.stop_gradient((log_one, log_other))))
     # The best set of outputs, found once, carries the derivative: no scan is differentiated.
@@ -190,16 +194,24 @@ def _epsilon_of_set(delta, log_a, log_b):
 
 
 def _privacy_loss(per_release, releases):
-    """The privacy losses (T - 2j) ε₀ and the log masses half-way: times e^(± loss/2), those of either record.
+    """The privacy losses (T - 2j) ε₀, the log masses log C(T, j) p^(T-j) q^j, and the size of the terms of these.
 
-    log C(T, j) - T log 2 and T log cosh(ε₀/2) are both small; the powers of p and q they stand for are not.
+    At small ε₀, log C(T, j) - T log 2 and T log cosh(ε₀/2) are both small; the powers of p and q they stand for are
+    not. At large ε₀ these powers are what is left, and T log cosh(ε₀/2) cancels T ε₀/2.
     """
     j = np.arange(releases + 1)
-    fair = gammaln(releases + 1) - gammaln(j + 1) - gammaln(releases - j + 1) - releases * math.log(2)
-    loss = (releases - 2 * j).astype(per_release.dtype) * per_release[..., None]
-    zero = jnp.zeros_like(per_release)
-    spread = releases * _log_cosh_ratio(zero, per_release / 2)
-    return loss, fair.astype(per_release.dtype) - spread[..., None]
+    ways = gammaln(releases + 1) - gammaln(j + 1) - gammaln(releases - j + 1)
+    fair = (ways - releases * math.log(2)).astype(per_release.dtype)
+    ways, j = ways.astype(per_release.dtype), j.astype(per_release.dtype)
+    epsilon = per_release[..., None]
+    loss = (releases - 2 * j) * epsilon
+    small = jnp.minimum(epsilon, 1)
+    spread = releases * _log_cosh_ratio(jnp.zeros_like(small), small / 2)
+    near = fair - spread + (releases / 2 - j) * small
+    powers = releases * jnp.log1p(jnp.exp(-epsilon)) + j * epsilon
+    is_near = epsilon < 1
+    size = jnp.where(is_near, jnp.abs(fair) + spread + jnp.abs(loss) / 2, jnp.abs(ways) + powers)
+    return loss, jnp.where(is_near, near, ways - powers), size
 
 
 @jax.custom_jvp

@@ -13,7 +13,7 @@ from perfjax.accounting.zcdp import CONVERSIONS
 __all__ = ["compose_renyi", "renyi_delta", "renyi_divergence", "renyi_epsilon", "renyi_from_rho"]
 
 
-def renyi_from_rho(orders: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
+def renyi_from_rho(*, orders: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
     """The Rényi divergence of a ρ-zCDP release, D_α = αρ; exact for Gaussian noise, else a bound.
 
     Args:
@@ -29,7 +29,7 @@ def renyi_from_rho(orders: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
     Source: Bun, Steinke, "Concentrated Differential Privacy", Definition 1.1 and Proposition 1.6.
 
     Example:
-        >>> float(renyi_from_rho(8.0, 0.5))
+        >>> float(renyi_from_rho(orders=8.0, rho=0.5))
         4.0
     """
     orders, rho = as_same_shape(orders=orders, rho=rho)
@@ -40,7 +40,7 @@ def renyi_from_rho(orders: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
 
 
 def renyi_epsilon(
-    orders: ArrayLike, divergences: ArrayLike, delta: ArrayLike, *, conversion: str = "tight"
+    *, orders: ArrayLike, divergences: ArrayLike, delta: ArrayLike, conversion: str = "tight"
 ) -> Float[Array, "..."]:
     """The least ε that any order of a Rényi curve certifies at a given δ.
 
@@ -65,7 +65,8 @@ def renyi_epsilon(
         Leibler divergence, which some accountants add, is left out: it matters only where δ² > 1 - exp(-D_α).
 
     Example:
-        >>> print(f"{renyi_epsilon(jnp.array([4.0, 16.0, 64.0]), jnp.array([0.2, 0.8, 3.2]), 1e-5):.4f}")
+        >>> orders = jnp.array([4.0, 16.0, 64.0])
+        >>> print(f"{renyi_epsilon(orders=orders, divergences=orders / 20, delta=1e-5):.4f}")
         1.3182
     """
     as_choice(conversion, "conversion", CONVERSIONS)
@@ -78,7 +79,7 @@ def renyi_epsilon(
 
 
 def renyi_delta(
-    orders: ArrayLike, divergences: ArrayLike, epsilon: ArrayLike, *, conversion: str = "tight"
+    *, orders: ArrayLike, divergences: ArrayLike, epsilon: ArrayLike, conversion: str = "tight"
 ) -> Float[Array, "..."]:
     """The least δ that any order of a Rényi curve certifies at a given ε.
 
@@ -116,7 +117,7 @@ def renyi_delta(
 
 
 def renyi_divergence(
-    orders: ArrayLike, epsilon: ArrayLike, delta: ArrayLike, *, conversion: str = "tight"
+    *, orders: ArrayLike, epsilon: ArrayLike, delta: ArrayLike, conversion: str = "tight"
 ) -> Float[Array, "..."]:
     """The largest D_α with which order α alone certifies (ε, δ)-DP: `renyi_epsilon` inverted, per order.
 
@@ -134,7 +135,6 @@ def renyi_divergence(
 
     Source: as `renyi_epsilon`.
     """
-    as_choice(conversion, "conversion", CONVERSIONS)
     as_choice(conversion, "conversion", CONVERSIONS)
     orders, epsilon, delta = as_same_shape(orders=orders, epsilon=epsilon, delta=delta)
     orders = in_range(orders, "orders", 1.0, open_low=True)

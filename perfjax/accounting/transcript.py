@@ -51,10 +51,10 @@ _MEANING = {
 
 
 def kappa(
+    *,
     releases: ArrayLike,
     epsilon: ArrayLike,
     delta: ArrayLike,
-    *,
     accountant: str,
     order: ArrayLike | None = None,
 ) -> Float[Array, "..."]:
@@ -86,8 +86,10 @@ def kappa(
         two: ours.
 
     Example:
-        >>> print(f"{kappa(2, 1.0, 1e-5, accountant='basic'):.4f} {kappa(2, 1.0, 1e-5, accountant='gdp'):.4f}")
-        99.4337 27.8352
+        >>> print(f"{kappa(releases=2, epsilon=1.0, delta=1e-5, accountant='basic'):.4f}")
+        99.4337
+        >>> print(f"{kappa(releases=2, epsilon=1.0, delta=1e-5, accountant='gdp'):.4f}")
+        27.8352
     """
     as_choice(accountant, "accountant", ACCOUNTANTS)
     if (accountant == "rdp") != (order is not None):
@@ -100,17 +102,17 @@ def kappa(
     if accountant == "basic":
         return 2 * jnp.log(1.25 * releases / delta) * (releases / epsilon) ** 2
     if accountant == "zcdp":
-        return releases / (2 * zcdp_rho(epsilon, delta, conversion="classic"))
+        return releases / (2 * zcdp_rho(epsilon=epsilon, delta=delta, conversion="classic"))
     if accountant == "rdp":
         order = in_range(order, "order", 1.0, open_low=True, open_high=True)
-        spent = renyi_divergence(order, epsilon, delta, conversion="classic")
+        spent = renyi_divergence(orders=order, epsilon=epsilon, delta=delta, conversion="classic")
         return jnp.where(spent > 0, order * releases / (2 * jnp.where(spent > 0, spent, 1)), jnp.inf)
     if accountant == "gdp":
-        return releases / gaussian_mu(epsilon, delta) ** 2
-    return gaussian_mu(epsilon / releases, delta / releases) ** -2
+        return releases / gaussian_mu(epsilon=epsilon, delta=delta) ** 2
+    return gaussian_mu(epsilon=epsilon / releases, delta=delta / releases) ** -2
 
 
-def best_renyi_order(epsilon: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
+def best_renyi_order(*, epsilon: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
     """The order at which a Rényi accountant needs the least noise, α = 1 + √(log(1/δ)/ρ), ρ the zCDP parameter.
 
     Args:
@@ -126,15 +128,15 @@ def best_renyi_order(epsilon: ArrayLike, delta: ArrayLike) -> Float[Array, "..."
     Source: ours: the minimum over α of α/(ε - log(1/δ)/(α - 1)).
 
     Example:
-        >>> print(f"{best_renyi_order(1.0, 1e-5):.4f}")
+        >>> print(f"{best_renyi_order(epsilon=1.0, delta=1e-5):.4f}")
         24.5154
     """
     epsilon, delta = as_same_shape(epsilon=epsilon, delta=delta)
     epsilon, delta = _budget(epsilon, delta)
-    return 1 + jnp.sqrt(-jnp.log(delta) / zcdp_rho(epsilon, delta, conversion="classic"))
+    return 1 + jnp.sqrt(-jnp.log(delta) / zcdp_rho(epsilon=epsilon, delta=delta, conversion="classic"))
 
 
-def classic_delta(epsilon: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
+def classic_delta(*, epsilon: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
     """The exact δ of a Gaussian release with the classic variance 2 log(1.25/δ) Δ²/ε².
 
     Args:
@@ -151,10 +153,10 @@ def classic_delta(epsilon: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
     """
     epsilon, delta = as_same_shape(epsilon=epsilon, delta=delta)
     epsilon, delta = _budget(epsilon, delta)
-    return gaussian_delta(epsilon, epsilon / _classic_scale(delta))
+    return gaussian_delta(epsilon=epsilon, mu=epsilon / _classic_scale(delta))
 
 
-def classic_validity(epsilon: ArrayLike, delta: ArrayLike) -> Int[Array, "..."]:
+def classic_validity(*, epsilon: ArrayLike, delta: ArrayLike) -> Int[Array, "..."]:
     """Whether the classic Gaussian calibration of one release at (ε, δ) is proven, merely valid, or violated.
 
     For the accountant "basic" of `kappa` ask at (ε/L, δ/L). The transcript as a whole may meet its (ε, δ) even
@@ -175,12 +177,14 @@ def classic_validity(epsilon: ArrayLike, delta: ArrayLike) -> Int[Array, "..."]:
         Differential Privacy", Theorem A.1) needs ε < 1.
 
     Example:
-        >>> ClassicValidity(int(classic_validity(10.0, 5e-6))).name
+        >>> ClassicValidity(int(classic_validity(epsilon=10.0, delta=5e-6))).name
         'VIOLATED'
     """
     epsilon, delta = as_same_shape(epsilon=epsilon, delta=delta)
     unproven = jnp.where(
-        classic_delta(epsilon, delta) <= delta, ClassicValidity.NUMERICALLY_VALID, ClassicValidity.VIOLATED
+        classic_delta(epsilon=epsilon, delta=delta) <= delta,
+        ClassicValidity.NUMERICALLY_VALID,
+        ClassicValidity.VIOLATED,
     )
     return jnp.where(epsilon < 1, ClassicValidity.PROVEN, unproven)
 
@@ -209,7 +213,7 @@ def classic_epsilon_limit(delta: ArrayLike) -> Float[Array, "..."]:
     return jnp.exp(increasing_root(_excess_delta, start, jnp.full_like(delta, jnp.inf), (delta,)))
 
 
-def effective_epsilon(kappa: ArrayLike, delta: ArrayLike, *, joint_sensitivity: ArrayLike) -> Float[Array, "..."]:
+def effective_epsilon(*, kappa: ArrayLike, delta: ArrayLike, joint_sensitivity: ArrayLike) -> Float[Array, "..."]:
     """The ε that a transcript of Gaussian releases really spends at δ, by exact composition.
 
     One record moves the whitened transcript by at most √(S/κ), so that it is √(S/κ)-Gaussian DP.
@@ -230,15 +234,15 @@ def effective_epsilon(kappa: ArrayLike, delta: ArrayLike, *, joint_sensitivity: 
         composition leaves most of its budget unspent.
 
     Example:
-        >>> found = effective_epsilon(kappa(40, 1.0, 1e-5, accountant="basic"), 1e-5, joint_sensitivity=40)
-        >>> print(f"{found:.5f}")
+        >>> noise = kappa(releases=40, epsilon=1.0, delta=1e-5, accountant="basic")
+        >>> print(f"{effective_epsilon(kappa=noise, delta=1e-5, joint_sensitivity=40):.5f}")
         0.08642
     """
     kappa, delta, joint_sensitivity = as_same_shape(kappa=kappa, delta=delta, joint_sensitivity=joint_sensitivity)
     kappa = in_range(kappa, "kappa", 0.0, open_low=True)
     delta = in_range(delta, "delta", 0.0, 1.0, open_low=True, open_high=True)
     joint_sensitivity = in_range(joint_sensitivity, "joint_sensitivity", 0.0, open_high=True)
-    return gaussian_epsilon(delta, mu_from_noise(_root(kappa), _root(joint_sensitivity)))
+    return gaussian_epsilon(delta=delta, mu=mu_from_noise(noise_std=_root(kappa), sensitivity=_root(joint_sensitivity)))
 
 
 def _budget(epsilon, delta):
@@ -254,7 +258,7 @@ def _classic_scale(delta):
 def _excess_delta(log_epsilon, delta):
     """log of the true δ over the claimed one; increases with ε."""
     epsilon = jnp.exp(log_epsilon)
-    return jnp.log(gaussian_delta(epsilon, epsilon / _classic_scale(delta))) - jnp.log(delta)
+    return jnp.log(gaussian_delta(epsilon=epsilon, mu=epsilon / _classic_scale(delta))) - jnp.log(delta)
 
 
 def _root(x):

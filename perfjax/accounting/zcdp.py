@@ -5,7 +5,8 @@ the best order for a given pair is α = 1 + s, where
 
     log(1/δ) = ρ s² + log(1 + s)        and        ε = ρ (1 + 2s) - log(1 + 1/s)
 
-trace the whole boundary as s runs over (0, ∞). Given two of ρ, ε, δ, one root s gives the third.
+trace the whole boundary as s runs over (0, ∞). Given two of ρ, ε, δ, one root s gives the third. It is then moved to
+the safe side, ε and δ up and ρ down, by what rounding may have cost: a bound is never below the exact one.
 """
 
 import jax
@@ -21,7 +22,7 @@ __all__ = ["CONVERSIONS", "compose_rho", "zcdp_delta", "zcdp_epsilon", "zcdp_rho
 CONVERSIONS = ("tight", "classic")
 
 
-def zcdp_epsilon(rho: ArrayLike, delta: ArrayLike, *, conversion: str = "tight") -> Float[Array, "..."]:
+def zcdp_epsilon(*, rho: ArrayLike, delta: ArrayLike, conversion: str = "tight") -> Float[Array, "..."]:
     """An ε for which ρ-zCDP implies (ε, δ)-DP.
 
     tight:   ε = min_α αρ + log(1 - 1/α) + log(1/(αδ))/(α - 1), not below 0;
@@ -44,8 +45,10 @@ def zcdp_epsilon(rho: ArrayLike, delta: ArrayLike, *, conversion: str = "tight")
         "Concentrated Differential Privacy", Proposition 1.3.
 
     Example:
-        >>> print(f"{zcdp_epsilon(0.1, 1e-5):.4f} {zcdp_epsilon(0.1, 1e-5, conversion='classic'):.4f}")
-        1.9142 2.2460
+        >>> print(f"{zcdp_epsilon(rho=0.1, delta=1e-5):.4f}")
+        1.9142
+        >>> print(f"{zcdp_epsilon(rho=0.1, delta=1e-5, conversion='classic'):.4f}")
+        2.2460
     """
     as_choice(conversion, "conversion", CONVERSIONS)
     rho, delta = as_same_shape(rho=rho, delta=delta)
@@ -53,7 +56,7 @@ def zcdp_epsilon(rho: ArrayLike, delta: ArrayLike, *, conversion: str = "tight")
     return _tight_epsilon(rho, delta) if conversion == "tight" else _classic_epsilon(rho, delta)
 
 
-def zcdp_delta(rho: ArrayLike, epsilon: ArrayLike, *, conversion: str = "tight") -> Float[Array, "..."]:
+def zcdp_delta(*, rho: ArrayLike, epsilon: ArrayLike, conversion: str = "tight") -> Float[Array, "..."]:
     """A δ for which ρ-zCDP implies (ε, δ)-DP.
 
     tight:   δ = min_α exp((α - 1)(αρ - ε)) (1 - 1/α)^α / (α - 1);
@@ -78,7 +81,7 @@ def zcdp_delta(rho: ArrayLike, epsilon: ArrayLike, *, conversion: str = "tight")
     return _tight_delta(rho, epsilon) if conversion == "tight" else _classic_delta(rho, epsilon)
 
 
-def zcdp_rho(epsilon: ArrayLike, delta: ArrayLike, *, conversion: str = "tight") -> Float[Array, "..."]:
+def zcdp_rho(*, epsilon: ArrayLike, delta: ArrayLike, conversion: str = "tight") -> Float[Array, "..."]:
     """The largest ρ for which the conversion certifies (ε, δ)-DP: the inverse of `zcdp_epsilon` in ρ.
 
     classic: ρ = (√(log(1/δ) + ε) - √log(1/δ))².
@@ -97,7 +100,7 @@ def zcdp_rho(epsilon: ArrayLike, delta: ArrayLike, *, conversion: str = "tight")
     Source: as `zcdp_epsilon`; the classic inverse is written as (ε/(√(l + ε) + √l))², which does not cancel.
 
     Example:
-        >>> print(f"{zcdp_rho(1.0, 1e-5, conversion='classic'):.6f}")
+        >>> print(f"{zcdp_rho(epsilon=1.0, delta=1e-5, conversion='classic'):.6f}")
         0.020820
     """
     as_choice(conversion, "conversion", CONVERSIONS)
@@ -128,18 +131,26 @@ def compose_rho(rho: ArrayLike, *, axis: int = -1) -> Float[Array, "..."]:
 @jax.jit
 def _tight_epsilon(rho, delta):
     ordinary = (rho > 0) & (rho < jnp.inf) & (delta > 0) & (delta < 1)
-    rho_, delta_ = jnp.where(ordinary, rho, 1), jnp.where(ordinary, delta, 0.5)
-    epsilon = jnp.maximum(_boundary(jnp.log(rho_), -jnp.log(delta_)), 0)
+    # Below the least normal number a logarithm may be infinite; more ρ is on the safe side.
+    normal = jnp.maximum(rho, jnp.finfo(rho.dtype).tiny)
+    rho_, delta_ = jnp.where(ordinary, normal, 1), jnp.where(ordinary, delta, 0.5)
+    level = -jnp.log(delta_)
+    log_s = _best_order(jnp.log(rho_), level)
+    epsilon = _epsilon_at(log_s, rho_) + _rounding_of_epsilon(log_s, rho_, level)
+    epsilon = jnp.where(epsilon > 0, epsilon, 0)
     return jnp.where(ordinary, epsilon, jnp.where((rho == 0) | (delta == 1), 0, jnp.inf))
 
 
 @jax.jit
 def _tight_delta(rho, epsilon):
-    ordinary = (rho > 0) & (rho < jnp.inf) & (epsilon < jnp.inf)
+    ordinary = _delta_matters(rho, epsilon)
     rho_, epsilon_ = jnp.where(ordinary, rho, 1), jnp.where(ordinary, epsilon, 1)
     low, high = _bracket_at_epsilon(rho_, epsilon_)
     log_s = increasing_root(_excess_epsilon, low, high, (rho_, epsilon_))
-    delta = jnp.exp(-_log_inverse_delta(log_s, jnp.log(rho_)))
+    level = _log_inverse_delta(log_s, jnp.log(rho_))
+    terms = jnp.exp(log_s) * (rho_ + epsilon_) + jnp.exp(2 * log_s + jnp.log(rho_))
+    delta = jnp.exp(-level + _rounding(1 + level + terms))
+    delta = jnp.where(delta < 1, delta, 1)
     return jnp.where(ordinary, delta, jnp.where(jnp.isinf(rho), 1.0, 0.0).astype(rho.dtype))
 
 
@@ -151,8 +162,13 @@ def _tight_rho(epsilon, delta):
     start = jnp.maximum(jnp.log(_classic_rho(epsilon_, delta_)), 2 * jnp.log(delta_))
     high = jnp.full_like(start, jnp.inf)
     log_rho = increasing_root(_excess_boundary, jax.lax.stop_gradient(start), high, (epsilon_, -jnp.log(delta_)))
+    log_s = _best_order(log_rho, -jnp.log(delta_))
+    rho = jnp.exp(log_rho)
+    # What rounding may have added to ε, over dε/d(log ρ) = ρ (1 + s); the budget is rounded down.
+    step = rho * (1 + jnp.exp(log_s))
+    rounded = _rounding_of_epsilon(log_s, rho, -jnp.log(delta_)) / jnp.where(step > 0, step, 1)
     limit = jnp.where((epsilon < jnp.inf) & (delta == 0), 0, jnp.inf).astype(delta.dtype)
-    return jnp.where(ordinary, jnp.exp(log_rho), limit)
+    return jnp.where(ordinary, rho * jnp.maximum(1 - jax.lax.stop_gradient(rounded), 0), limit)
 
 
 @jax.jit
@@ -162,34 +178,57 @@ def _classic_epsilon(rho, delta):
     product = rho_ * -jnp.log(jnp.where(delta > 0, delta, 1))
     curved = product > 0
     root = jnp.where(curved, jnp.sqrt(jnp.where(curved, product, 1)), 0)
-    return jnp.where(unbounded, jnp.inf, rho_ + 2 * root)
+    return jnp.where(unbounded, jnp.inf, (rho_ + 2 * root) * (1 + _rounding(curved.astype(rho_.dtype))))
 
 
 @jax.jit
 def _classic_delta(rho, epsilon):
-    ordinary = (rho > 0) & (rho < jnp.inf) & (epsilon < jnp.inf)
+    ordinary = _delta_matters(rho, epsilon)
     rho_ = jnp.where(ordinary, rho, 1)
-    excess = jnp.maximum(jnp.where(ordinary, epsilon, 1) - rho_, 0)
+    excess = jnp.where(ordinary, epsilon, 1) - rho_
+    positive = excess > 0
+    root = jnp.where(positive, excess, 0) / 2 / jnp.sqrt(rho_)
+    level = root * root
     limit = jnp.where(jnp.isinf(rho), 1.0, 0.0).astype(rho.dtype)
-    return jnp.where(ordinary, jnp.exp(-((excess / 2) ** 2) / rho_), limit)
+    delta = jnp.where(positive, jnp.exp(-level + _rounding(1 + level)), 1)
+    return jnp.where(ordinary, jnp.where(delta < 1, delta, 1), limit)
 
 
 @jax.jit
 def _classic_rho(epsilon, delta):
     ordinary = (epsilon > 0) & (epsilon < jnp.inf) & (delta > 0) & (delta < 1)
     epsilon_, level = jnp.where(ordinary, epsilon, 1), -jnp.log(jnp.where(ordinary, delta, 0.5))
-    rho = (epsilon_ / (jnp.sqrt(level + epsilon_) + jnp.sqrt(level))) ** 2
+    rho = (epsilon_ / (jnp.sqrt(level + epsilon_) + jnp.sqrt(level))) ** 2 * (1 - _rounding(jnp.ones_like(level)))
     limit = jnp.where((delta == 0) & (epsilon < jnp.inf), 0, epsilon)
     at_zero = (epsilon == 0) & (delta < 1)  # ρ falls like ε² there, so the gradient is 0
     return jnp.where(ordinary, rho, jnp.where(at_zero, 0, limit))
 
 
-def _boundary(log_rho, level):
-    """ε at the best order for ρ and level = log(1/δ); -log(1/(1 - δ)) < 0 as ρ -> 0."""
+def _delta_matters(rho, epsilon):
+    """Whether δ is neither a limit nor, by the classic conversion, below e^-1600: 0, and so are its derivatives."""
+    return (rho > 0) & (rho < jnp.inf) & (epsilon < jnp.inf) & ((epsilon - rho) / 2 < 40 * jnp.sqrt(rho))
+
+
+def _rounding(size):
+    """What rounding may add to a sum of terms of this size. Bounds are moved by it to the safe side."""
+    return jax.lax.stop_gradient(8 * float(jnp.finfo(size.dtype).eps) * size)
+
+
+def _rounding_of_epsilon(log_s, rho, level):
+    """Of ε at the best order: from its terms, and from log(1/δ) by way of dε/d(log(1/δ)) = 1/s."""
+    return _rounding(rho * (1 + 2 * jnp.exp(log_s)) + jax.nn.softplus(-log_s) + level * jnp.exp(-log_s))
+
+
+def _best_order(log_rho, level):
+    """log s of the best order for ρ and level = log(1/δ)."""
     # Both terms of the residual are at most `level`. It is convex in log s: Newton's method comes from above.
     start = jax.lax.stop_gradient(jnp.minimum((jnp.log(level) - log_rho) / 2, jnp.log(jnp.expm1(level))))
-    log_s = increasing_root(_excess_level, start, jnp.full_like(start, jnp.inf), (log_rho, level))
-    return _epsilon_at(log_s, jnp.exp(log_rho))
+    return increasing_root(_excess_level, start, jnp.full_like(start, jnp.inf), (log_rho, level))
+
+
+def _boundary(log_rho, level):
+    """ε at the best order for ρ and level = log(1/δ); -log(1/(1 - δ)) < 0 as ρ -> 0."""
+    return _epsilon_at(_best_order(log_rho, level), jnp.exp(log_rho))
 
 
 def _excess_level(log_s, log_rho, level):
@@ -219,5 +258,8 @@ def _bracket_at_epsilon(rho, epsilon):
     low = jnp.where(rho < 1 / 3, -jnp.log(12 * rho) / 2, below_half)
     ratio = epsilon / rho
     low = jnp.maximum(low, jnp.log(jnp.maximum(ratio - 1, 0) / 2))
+    # At s = 1/(2ρ) the sign is still negative where ε is not far below ρ; `below_half` is a bound of e^-ρ there.
+    near = rho - epsilon < jnp.log1p(2 * rho) - 1.01
+    low = jnp.where(near, jnp.maximum(low, -jnp.log(2 * rho)), low)
     high = jnp.maximum(jnp.log(ratio), -jnp.log(rho) / 2)
     return jax.lax.stop_gradient(low), jax.lax.stop_gradient(high)

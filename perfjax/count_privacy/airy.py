@@ -198,8 +198,8 @@ def airy_budget(shift: Numbers) -> Float[Array, "..."]:
         shift: s, at least 0, in units of the noise.
 
     Returns:
-        rho, to 5e-13 relative in float64 and 2e-6 in float32, rounded up: never below the divergence. From a table up
-        to s = e^11.9 = 1.5e5, from there by the expansion of the density's tail.
+        rho, to 5e-13 relative in float64 and 2e-6 in float32, rounded up: never below the divergence. From a table for
+        s up to e^11.9 = 1.5e5, from there by the expansion of the density's tail.
 
     Raises:
         ValueError: if an argument is out of range.

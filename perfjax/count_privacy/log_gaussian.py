@@ -227,8 +227,8 @@ def clipped_mean(count: Numbers, sigma: Numbers, shift: Numbers) -> Float[Array,
 def edge_mu(count: Numbers, sigma: Numbers, shift: Numbers) -> Float[Array, "..."]:
     """mu of Gaussian differential privacy of one member of a group of n: log(1 + 1 / (n - 1 + c)) / sigma.
 
-    Counts n and n - 1 are told apart exactly as well as N(mu, 1) and N(0, 1): `accounting.gaussian_delta(epsilon, mu)`
-    is the exact (epsilon, delta) profile before clipping, and `accounting.compose_mu` adds releases, also of a group
+    Counts n and n - 1 are told apart exactly as well as N(mu, 1) and N(0, 1): `accounting.gaussian_delta` is
+    the exact (epsilon, delta) profile before clipping, and `accounting.compose_mu` adds releases, also of a group
     whose count changes from one to the next. Adjacency: add-remove.
 
     Args:

@@ -161,5 +161,5 @@ def epsilon(mechanism: AbstractCountRelease, count: Numbers, delta: Numbers) -> 
     (delta,) = check_ranges(delta=delta)
     budget = mechanism.budget(count)
     if mechanism.exactly_gaussian:
-        return accounting.gaussian_epsilon(delta, accounting.mu_from_rho(budget))
-    return accounting.zcdp_epsilon(budget, delta)
+        return accounting.gaussian_epsilon(delta=delta, mu=accounting.mu_from_rho(budget))
+    return accounting.zcdp_epsilon(rho=budget, delta=delta)

@@ -34,7 +34,7 @@ def recipe(*, trials: int, progress: bool) -> "xarray.Dataset":
 
     del progress
     pairs = jnp.asarray(list(PAIRS.values()))
-    kappa = accounting.kappa(2.0, jnp.asarray(EPSILONS), DELTA, accountant="basic")
+    kappa = accounting.kappa(releases=2.0, epsilon=jnp.asarray(EPSILONS), delta=DELTA, accountant="basic")
     half = jax.random.normal(key(15), (-(-trials // 2), 2), float)
     errors = np.stack([[_errors(z, k, half) for k in kappa] for z in pairs])
     bound = two_moment_bound(pairs[:, None], kappa=kappa)

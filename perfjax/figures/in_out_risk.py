@@ -56,7 +56,12 @@ def recipe(*, most: int, trials: int, progress: bool) -> "xarray.Dataset":
             "standard_error": ("releases", errors.std(axis=1, ddof=1) / np.sqrt(trials), squared),
             "effective_epsilon": (
                 ("accountant", "releases"),
-                np.stack([accounting.effective_epsilon(k, DELTA, joint_sensitivity=count) for k in kappas.values()]),
+                np.stack(
+                    [
+                        accounting.effective_epsilon(kappa=k, delta=DELTA, joint_sensitivity=count)
+                        for k in kappas.values()
+                    ]
+                ),
             ),
         },
         coords={"epsilon": list(EPSILONS), "accountant": list(ACCOUNTANTS), "releases": releases},
@@ -66,7 +71,7 @@ def recipe(*, most: int, trials: int, progress: bool) -> "xarray.Dataset":
 
 def _kappa(releases, epsilon, accountant):
     order = ORDER if accountant == "rdp" else None
-    return accounting.kappa(releases, epsilon, DELTA, accountant=accountant, order=order)
+    return accounting.kappa(releases=releases, epsilon=epsilon, delta=DELTA, accountant=accountant, order=order)
 
 
 def simulated_risk(key: jax.Array, releases: np.ndarray, kappa: jax.Array, trials: int) -> np.ndarray:

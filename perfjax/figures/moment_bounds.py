@@ -115,7 +115,7 @@ def pairs_apart(*, pairs: int, records: np.ndarray, progress: bool) -> "xarray.D
 
     del progress
     first, second = _pairs(records, pairs, least=0.0)
-    kappa = accounting.kappa(2.0, EPSILON, DELTA, accountant="basic")
+    kappa = accounting.kappa(releases=2.0, epsilon=EPSILON, delta=DELTA, accountant="basic")
     found = np.asarray(two_moment_bound(jnp.stack([first, second], axis=-1), kappa=kappa))
     largest = np.maximum(np.abs(first), np.abs(second))
     magnitudes = np.abs(np.asarray(records, float))

@@ -128,11 +128,11 @@ class GaussianMean(AbstractMechanism):
             raise ValueError('Argument `population` must be given with scope "central", and only then.')
         if rho is not None:
             rho = _check.in_range(_check.as_float(rho, "rho"), "rho", 0, open_low=True)
-        mu = accounting.gaussian_mu(epsilon, delta) if rho is None else accounting.mu_from_rho(rho)
+        mu = accounting.gaussian_mu(epsilon=epsilon, delta=delta) if rho is None else accounting.mu_from_rho(rho)
         if rho is None and _check.is_known(mu) and np.any(np.asarray(mu) == 0):
             raise _check.fail("delta", "be above 0 where `epsilon` is finite", delta)
-        sensitivity = accounting.clipped_sensitivity(clip_radius, adjacency="replace-one")
-        scale = accounting.noise_from_mu(mu, sensitivity)
+        sensitivity = accounting.clipped_sensitivity(clip_radius=clip_radius, adjacency="replace-one")
+        scale = accounting.noise_from_mu(mu=mu, sensitivity=sensitivity)
         if population is not None:
             scale = scale / jnp.sqrt(_check.in_range(_check.as_float(population, "population"), "population", 1))
         return cls(scale, dim=dim, clip_radius=clip_radius, mean=mean, covariance=covariance)
@@ -159,8 +159,8 @@ class GaussianMean(AbstractMechanism):
         if self.clip_radius is None:
             unbounded = jnp.full(jnp.broadcast_shapes(noise.shape, population.shape), jnp.inf, noise.dtype)
             return Privacy(local=GaussianBudget(unbounded), central=GaussianBudget(unbounded))
-        sensitivity = accounting.clipped_sensitivity(self.clip_radius, adjacency="replace-one")
-        local = accounting.mu_from_noise(noise + jnp.zeros_like(population), sensitivity)
+        sensitivity = accounting.clipped_sensitivity(clip_radius=self.clip_radius, adjacency="replace-one")
+        local = accounting.mu_from_noise(noise_std=noise + jnp.zeros_like(population), sensitivity=sensitivity)
         # An expected population may be less than a user; what is published says no more of anybody than their record.
         central = local / jnp.sqrt(jnp.maximum(population, 1))
         return Privacy(local=GaussianBudget(local), central=GaussianBudget(central))

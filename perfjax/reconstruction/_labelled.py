@@ -173,7 +173,7 @@ def balanced_risk(kappa: ArrayLike, releases: ArrayLike, *, width: ArrayLike = 1
 
     Example:
         >>> from perfjax.accounting import kappa
-        >>> print(f"{balanced_risk(kappa(20, 1.0, 1e-5, accountant='zcdp'), 20):.4f}")
+        >>> print(f"{balanced_risk(kappa(releases=20, epsilon=1.0, delta=1e-5, accountant='zcdp'), 20):.4f}")
         96.0618
     """
     kappa, total, width = as_floats(kappa=kappa, releases=releases, width=width)

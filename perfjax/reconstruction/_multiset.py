@@ -94,7 +94,7 @@ def multiset_bound(
     Example:
         >>> from perfjax.accounting import kappa
         >>> from perfjax.reconstruction import Moments
-        >>> noise = kappa(2, 1.0, 1e-5, accountant="basic")
+        >>> noise = kappa(releases=2, epsilon=1.0, delta=1e-5, accountant="basic")
         >>> print(f"{multiset_bound(Moments(1.0, 'paper'), [-0.4, 0.7], 2, kappa=noise):.1f}")
         378.0
     """

@@ -208,13 +208,15 @@ def scan_releases(
     count = jnp.arange(low, high + 1)
     scanned = as_releases(count, high).astype(records.dtype)
     order = None if order is None else as_floats(order=order, records=records)[0][..., None]
-    noise = kappa(scanned, epsilon[..., None], delta[..., None], accountant=accountant, order=order)
+    noise = kappa(
+        releases=scanned, epsilon=epsilon[..., None], delta=delta[..., None], accountant=accountant, order=order
+    )
     shape = jnp.broadcast_shapes(noise.shape, (*records.shape[:-1], scanned.shape[0]))
     noise = jnp.broadcast_to(noise, shape)
     bound, reason, lower_limit, van_trees, joint = _scanned(family, records, scanned, noise, high)
     classic = None
     if accountant == "basic":
-        classic = classic_validity(epsilon[..., None] / scanned, delta[..., None] / scanned)
+        classic = classic_validity(epsilon=epsilon[..., None] / scanned, delta=delta[..., None] / scanned)
         classic = jnp.broadcast_to(classic, shape)
     return ReleaseScan(
         family=family,
@@ -227,7 +229,7 @@ def scan_releases(
         van_trees=van_trees,
         trivial=trivial_risk(records.shape[-1], radius=family.radius),
         label_floor=jnp.broadcast_to(label_floor(records), shape[:-1]),
-        effective_epsilon=effective_epsilon(noise, delta[..., None], joint_sensitivity=joint),
+        effective_epsilon=effective_epsilon(kappa=noise, delta=delta[..., None], joint_sensitivity=joint),
         accountant=accountant,
         classic_validity=classic,
     )

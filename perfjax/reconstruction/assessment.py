@@ -209,7 +209,7 @@ def assess_labels(
     target = _check.as_count(target, "target", low=0)
     if z.size < 2 or target >= z.size:
         raise _check.fail("target", f"be a place among at least two records, here below {z.size}", target)
-    kappa = accounting.kappa(1.0, epsilon, delta, accountant=accountant).astype(z.dtype)
+    kappa = accounting.kappa(releases=1.0, epsilon=epsilon, delta=delta, accountant=accountant).astype(z.dtype)
     best = c_optimal(transcript.rows(z), jnp.arange(z.size) == target)
     shares = jnp.nan_to_num(best.shares)
     swaps = swap_separations(transcript, z, shares, target=target, kappa=kappa)
