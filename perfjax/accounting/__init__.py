@@ -1,6 +1,7 @@
 """Privacy accounting: Gaussian DP (μ), zCDP (ρ), Rényi DP (D_α), pure DP and (ε, δ), all ways that hold.
 
-Every function is elementwise (or reduces the axis it names), differentiable, and works under jit and vmap.
+Every function is elementwise (or reduces the axis it names), differentiable, and works under jit and vmap. Where it
+takes two numbers or more it takes them by name alone: `gaussian_epsilon(mu=0.5, delta=1e-5)`.
 A release is described by one of
 
 | notion | parameter | several releases | k records at once |
@@ -19,9 +20,13 @@ guarantee for add-remove gives one for replace-one, that of k = 2 records; there
 **L releases under one budget.** `kappa` is the noise that each accountant asks for, `classic_validity` and
 `effective_epsilon` say what that noise really buys.
 
-**Edges.** b stands for μ or ρ; rules are read from the top, the first that fits holds.
+**Rounding.** What holds for zCDP and pure DP as a bound (`zcdp_*`, `pure_delta`) is rounded to the safe side: ε and δ
+are never below the exact bound, ρ never above it.
 
-| `*_delta(b, ε)` | | `*_epsilon(b, δ)` | | `*_mu`, `*_rho(ε, δ)` | |
+**Edges.** b stands for μ, ρ or ε₀, the first argument of each function in these docs; rules are read from the top, the
+first that fits holds.
+
+| `*_delta` of b and ε | | `*_epsilon` of b and δ | | `*_mu`, `*_rho` of ε and δ | |
 | --- | --- | --- | --- | --- | --- |
 | b = 0 | 0 | b = 0 | 0 | ε = ∞ | ∞ |
 | b = ∞ | 1 | δ = 1 | 0; classic: ρ | δ = 1 | ∞; classic: ε |

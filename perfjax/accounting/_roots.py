@@ -59,8 +59,11 @@ def _search(residual, start, high, params):
         x, low, high, done, steps = state
         value, slope = _with_slope(residual, x, params)
         low, high = jnp.where(value < 0, x, low), jnp.where(value > 0, x, high)
-        moved = jnp.where(done, x, _next(x, value, slope, low, high))
-        done = done | (jnp.abs(value / slope) <= tolerance * jnp.maximum(jnp.abs(moved), 1))
+        near = jnp.abs(value / slope) <= tolerance * jnp.maximum(jnp.abs(x), 1)
+        # Rounding may put the last step just outside of the bracket: to bisect then would leave the root for good.
+        last = jnp.clip(x - value / slope, low, high)
+        moved = jnp.where(done, x, jnp.where(near, last, _next(x, value, slope, low, high)))
+        done = done | near
         return moved, low, high, done, steps + 1
 
     low = jnp.full_like(start, -jnp.inf)

@@ -131,25 +131,25 @@ def compose_rho(rho: ArrayLike, *, axis: int = -1) -> Float[Array, "..."]:
 @jax.jit
 def _tight_epsilon(rho, delta):
     ordinary = (rho > 0) & (rho < jnp.inf) & (delta > 0) & (delta < 1)
-    # Below the least normal number a logarithm may be infinite; more ρ is on the safe side.
-    normal = jnp.maximum(rho, jnp.finfo(rho.dtype).tiny)
-    rho_, delta_ = jnp.where(ordinary, normal, 1), jnp.where(ordinary, delta, 0.5)
+    rho_, delta_ = jnp.where(ordinary, _normal(rho), 1), jnp.where(ordinary, delta, 0.5)
     level = -jnp.log(delta_)
     log_s = _best_order(jnp.log(rho_), level)
-    epsilon = _epsilon_at(log_s, rho_) + _rounding_of_epsilon(log_s, rho_, level)
+    epsilon = _certified_epsilon(log_s, rho_, level) + _rounding_of_epsilon(log_s, rho_, level)
     epsilon = jnp.where(epsilon > 0, epsilon, 0)
     return jnp.where(ordinary, epsilon, jnp.where((rho == 0) | (delta == 1), 0, jnp.inf))
 
 
 @jax.jit
 def _tight_delta(rho, epsilon):
-    ordinary = _delta_matters(rho, epsilon)
-    rho_, epsilon_ = jnp.where(ordinary, rho, 1), jnp.where(ordinary, epsilon, 1)
+    rho_ = _normal(rho)
+    ordinary = _delta_matters(rho_, epsilon)
+    rho_, epsilon_ = jnp.where(ordinary, rho_, 1), jnp.where(ordinary, epsilon, 1)
     low, high = _bracket_at_epsilon(rho_, epsilon_)
     log_s = increasing_root(_excess_epsilon, low, high, (rho_, epsilon_))
-    level = _log_inverse_delta(log_s, jnp.log(rho_))
-    terms = jnp.exp(log_s) * (rho_ + epsilon_) + jnp.exp(2 * log_s + jnp.log(rho_))
-    delta = jnp.exp(-level + _rounding(1 + level + terms))
+    s = jnp.exp(log_s)
+    spent, gained = rho_ * (1 + s), epsilon_ + jax.nn.softplus(-log_s)
+    log_delta = s * (spent - gained) - jax.nn.softplus(log_s)
+    delta = jnp.exp(log_delta + _rounding(1 + s * (spent + gained) + jax.nn.softplus(log_s)))
     delta = jnp.where(delta < 1, delta, 1)
     return jnp.where(ordinary, delta, jnp.where(jnp.isinf(rho), 1.0, 0.0).astype(rho.dtype))
 
@@ -167,6 +167,7 @@ def _tight_rho(epsilon, delta):
     # What rounding may have added to ε, over dε/d(log ρ) = ρ (1 + s); the budget is rounded down.
     step = rho * (1 + jnp.exp(log_s))
     rounded = _rounding_of_epsilon(log_s, rho, -jnp.log(delta_)) / jnp.where(step > 0, step, 1)
+    rounded = rounded + _rounding(1 + jnp.abs(log_rho))
     limit = jnp.where((epsilon < jnp.inf) & (delta == 0), 0, jnp.inf).astype(delta.dtype)
     return jnp.where(ordinary, rho * jnp.maximum(1 - jax.lax.stop_gradient(rounded), 0), limit)
 
@@ -183,8 +184,9 @@ def _classic_epsilon(rho, delta):
 
 @jax.jit
 def _classic_delta(rho, epsilon):
-    ordinary = _delta_matters(rho, epsilon)
-    rho_ = jnp.where(ordinary, rho, 1)
+    rho_ = _normal(rho)
+    ordinary = _delta_matters(rho_, epsilon)
+    rho_ = jnp.where(ordinary, rho_, 1)
     excess = jnp.where(ordinary, epsilon, 1) - rho_
     positive = excess > 0
     root = jnp.where(positive, excess, 0) / 2 / jnp.sqrt(rho_)
@@ -209,14 +211,25 @@ def _delta_matters(rho, epsilon):
     return (rho > 0) & (rho < jnp.inf) & (epsilon < jnp.inf) & ((epsilon - rho) / 2 < 40 * jnp.sqrt(rho))
 
 
+def _normal(rho):
+    """ρ, but no positive one below the least normal number: less may count as 0, and more is on the safe side."""
+    return jnp.where(rho > 0, jnp.maximum(rho, jnp.finfo(rho.dtype).tiny), rho)
+
+
 def _rounding(size):
     """What rounding may add to a sum of terms of this size. Bounds are moved by it to the safe side."""
-    return jax.lax.stop_gradient(8 * float(jnp.finfo(size.dtype).eps) * size)
+    return jax.lax.stop_gradient(2 * float(jnp.finfo(size.dtype).eps) * size)
+
+
+def _certified_epsilon(log_s, rho, level):
+    """The ε that order 1 + s certifies at level = log(1/δ): whether or not s is the best, it holds."""
+    return rho * (1 + jnp.exp(log_s)) - jax.nn.softplus(-log_s) + (level - jax.nn.softplus(log_s)) * jnp.exp(-log_s)
 
 
 def _rounding_of_epsilon(log_s, rho, level):
-    """Of ε at the best order: from its terms, and from log(1/δ) by way of dε/d(log(1/δ)) = 1/s."""
-    return _rounding(rho * (1 + 2 * jnp.exp(log_s)) + jax.nn.softplus(-log_s) + level * jnp.exp(-log_s))
+    """What rounding may take from `_certified_epsilon`; that of log δ is one of `level`."""
+    terms = rho * (1 + jnp.exp(log_s)) + jax.nn.softplus(-log_s)
+    return _rounding(terms + (level + jax.nn.softplus(log_s)) * jnp.exp(-log_s))
 
 
 def _best_order(log_rho, level):
@@ -228,7 +241,7 @@ def _best_order(log_rho, level):
 
 def _boundary(log_rho, level):
     """ε at the best order for ρ and level = log(1/δ); -log(1/(1 - δ)) < 0 as ρ -> 0."""
-    return _epsilon_at(_best_order(log_rho, level), jnp.exp(log_rho))
+    return _certified_epsilon(_best_order(log_rho, level), jnp.exp(log_rho), level)
 
 
 def _excess_level(log_s, log_rho, level):
