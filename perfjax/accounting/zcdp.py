@@ -213,7 +213,8 @@ def _delta_matters(rho, epsilon):
 
 def _normal(rho):
     """ρ, but no positive one below the least normal number: less may count as 0, and more is on the safe side."""
-    return jnp.where(rho > 0, jnp.maximum(rho, jnp.finfo(rho.dtype).tiny), rho)
+    tiny = jnp.finfo(rho.dtype).tiny
+    return jnp.where((rho > 0) & (rho < tiny), tiny, rho)  # not a maximum, whose derivative is 0 times infinity there
 
 
 def _rounding(size):
