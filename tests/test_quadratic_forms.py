@@ -367,4 +367,4 @@ def test_a_traced_form_that_is_neither_case_is_nan():
     for one_sided in (False, True):
         of = jax.jit(lambda a, c, side=one_sided: QuadraticForm(a, jnp.zeros(2), c, (1, 1), side).tails(jnp.array(0.3)))
         assert np.all(np.isnan(of(jnp.array([1.0, -0.5]), jnp.array([0.4, 0.3]))))
-        assert np.all(np.isfinite(of(jnp.array([1.0, 0.5]), jnp.array([0.4, 0.3]) * one_sided)))
+        assert np.all(np.isfinite(of(jnp.array([1.0, 0.5]), jnp.array([0.4, 0.3]) * float(one_sided))))
