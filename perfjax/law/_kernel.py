@@ -13,9 +13,26 @@ from perfjax.law._normal import density_and_tail
 from perfjax.leakage import AbstractLeakage, GivenNoise, given_noise, shared_weights
 from perfjax.scenario import Scenario
 
-__all__ = ["Kernel", "kernel_of", "leaked_counts"]
+__all__ = ["Kernel", "Moments", "kernel_of", "leaked_counts"]
 
 ROWS = 16  # computed at a time: a bound on memory, for each needs a table of its own
+
+
+class Moments(NamedTuple):
+    """What rows of the kernel are made of, given the noise.
+
+    Attributes:
+        growth: mean of the next population given what users share, divided by n; before floor and cap, from every
+            source.
+        spread: its variance, likewise.
+        weight: of what users share.
+        few_rows: the rows from 0, 1, 2, ... users.
+    """
+
+    growth: Float[Array, "sources shared"]
+    spread: Float[Array, "sources shared"]
+    weight: Float[Array, "sources shared"]
+    few_rows: Float[Array, "few nodes"]
 
 
 class Kernel(NamedTuple):
@@ -51,19 +68,26 @@ class Kernel(NamedTuple):
         else the rounded normal of its exact mean and variance (enumerated for one and two users). Many: a mixture over
         the shared noise of normals with the exact mean and variance.
         """
-        scenario, start, populations = self.scenario, self.start, self.sources
-        nodes, exact = self.grid.nodes, self.grid.exact
+        return self.rows_of(self.moments(noise))
+
+    def moments(self, noise: Float[Array, "*sources"]) -> Moments:
+        """What the `rows` are made of: with the exact rows of few users, those of many in their moments."""
+        scenario, populations, nodes, exact = self.scenario, self.sources, self.grid.nodes, self.grid.exact
         law, weight = _given_shared(scenario, jnp.broadcast_to(noise, populations.shape), populations)
         few, few_law = populations[:exact], jax.tree.map(lambda x: x[:exact], law)
         chances = leaked_counts(scenario.leakage, few, few_law, weight[:exact], few)
         following = jnp.einsum("nk,nkm->nm", chances, self.moves, precision="highest")
         places = scenario.participation.bounded(jnp.arange(following.shape[-1], dtype=nodes.dtype))
-        few = product(following, on_nodes(nodes, places))
+        few_rows = product(following, on_nodes(nodes, places))
+        growth, spread = scenario.participation.growth_and_spread(law.leaked, law.kept, law.spread)
+        return Moments(growth, spread, weight, few_rows)
+
+    def rows_of(self, moments: Moments) -> Float[Array, "sources nodes"]:
+        """`rows` from their moments."""
+        nodes, exact, few, start = self.grid.nodes, self.grid.exact, moments.few_rows, self.start
         if self.grid.every_other is None:  # all whole numbers, computed user by user
             return jnp.concatenate([few, product(on_nodes(nodes, start), few)[None]])
-        many = _normal_rows(
-            scenario, populations[exact:], jax.tree.map(lambda x: x[exact:], law), weight[exact:], nodes
-        )
+        many = _normal_rows(self.sources[exact:], *(x[exact:] for x in moments[:3]), nodes)
         from_start = jnp.where(start <= SMALL, product(on_nodes(nodes, start)[:exact], few), many[-1])
         return jnp.concatenate([few, many[:-1], from_start[None]])
 
@@ -84,7 +108,7 @@ def _given_shared(scenario, noise, populations) -> tuple[GivenNoise, Float[Array
     return jax.vmap(one)(populations, noise)
 
 
-def _normal_rows(scenario, populations, law, weight, nodes) -> Float[Array, "n nodes"]:
+def _normal_rows(populations, growth, spread, weight, nodes) -> Float[Array, "n nodes"]:
     """Rows from `populations` as mixtures of normals, put on the nodes through hat functions.
 
     A hat function's weight is a second difference of E[(X - a)^+] = s (phi(z) - z Phi(-z)), z = (a - mean) / s, over
@@ -92,7 +116,6 @@ def _normal_rows(scenario, populations, law, weight, nodes) -> Float[Array, "n n
     E[(X - a)^+] below the mean and of E[(a - X)^+] above it, whichever is small there: nothing cancels.
     """
     n = populations[:, None]
-    growth, spread = scenario.participation.growth_and_spread(law.leaked, law.kept, law.spread)
     varies = spread > 0  # the square root has no derivative at 0
     std = jnp.where(varies, jnp.sqrt(jnp.where(varies, n * spread, 1)), 0)
     return jax.lax.map(lambda row: _hat_weights(*row, nodes), (n * growth, std, weight), batch_size=ROWS)

@@ -10,7 +10,8 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax._linear import product
-from perfjax.law._kernel import kernel_of
+from perfjax.law._bins import FEW, Spread, quantile_of, spread_of, with_errors
+from perfjax.law._kernel import Kernel, kernel_of
 from perfjax.law._nodes import WHOLE, grid, on_every_other, on_nodes
 from perfjax.leakage import check_count_level
 from perfjax.scenario import Noise, Scenario, as_single
@@ -27,14 +28,19 @@ class PopulationLaw(eqx.Module):
 
     Attributes:
         nodes: populations x_1 < ... < x_M, in users.
-        probability: P(n_t = x_i), as weights that keep the mean, by release.
+        probability: P(n_t = x_i), as weights that keep the mean, by release. With many users the population is far
+            narrower than nodes are apart; these weights are not: `std` and `quantile` do not come from them.
         mean: E[n_t], in users.
         std: standard deviation of n_t, in users.
+        std_error: estimated error of `std`, in users.
+        quantile_error: estimated error of the quantiles from 5 to 95 %, in users, half a user included.
         expected_error: E[e(x_t, n_t)]; infinite with a floor of 0, once everybody may have left.
         surviving_error: E[e(x_t, n_t); not collapsed by t].
         collapse_probability: P(n_s <= max(floor, 1) for some s <= t).
         collapse_time: E[min(first such release, T)], in releases.
-        relative_error: estimated relative error of the summed `expected_error`, from two node spacings.
+        relative_error: estimated relative error of the summed `expected_error`, from two node spacings; it says nothing
+            of `std` and quantiles.
+        spread: what quantiles are read from, at releases 1..T.
         scenario: what ran.
     """
 
@@ -42,17 +48,21 @@ class PopulationLaw(eqx.Module):
     probability: Float[Array, "releases nodes"]
     mean: Float[Array, " releases"]
     std: Float[Array, " releases"]
+    std_error: Float[Array, " releases"]
+    quantile_error: Float[Array, " releases"]
     expected_error: Float[Array, " releases"]
     surviving_error: Float[Array, " releases"]
     collapse_probability: Float[Array, " releases"]
     collapse_time: Float[Array, ""]
     relative_error: Float[Array, ""]
+    spread: Spread
     scenario: Scenario
 
     def quantile(self, p: Numbers) -> Float[Array, "*p releases"]:
-        """The p-quantile of the population at every release: half a node's probability counts as below it.
+        """The p-quantile of the population at every release.
 
-        At release 0 there is one population.
+        Up to some 20 users (with a small cap, up to any) half of a whole number's probability counts as below it, but
+        all of it at floor and cap. At release 0 there is one population.
 
         Args:
             p: in [0, 1].
@@ -61,18 +71,18 @@ class PopulationLaw(eqx.Module):
             ValueError: if `p` is out of range.
         """
         p = _check.in_range(_check.as_float(p, "p").astype(self.nodes.dtype), "p", 0, 1)
-        middle = jnp.cumsum(self.probability, axis=-1) - self.probability / 2
+        few, who = self.nodes[: self.spread.few.shape[-1]], self.scenario.participation
 
         def one(level):
-            return jax.vmap(lambda below: jnp.interp(level, below, self.nodes))(middle).at[0].set(self.mean[0])
+            return jnp.append(self.mean[0], jax.vmap(lambda at: quantile_of(at, few, who, level))(self.spread))
 
         return jnp.vectorize(one, signature="()->(t)")(p)
 
     def fields(self) -> dict[str, Field]:
         """The fields of one law, over `release` and `node`; its distribution at every release is by far the largest."""
         of_error = self.scenario.mechanism.error_unit
-        units = {"mean": "users", "std": "users", "expected_error": of_error, "surviving_error": of_error}
-        units |= {"collapse_probability": "1"}
+        units = dict.fromkeys(("mean", "std", "std_error", "quantile_error"), "users")
+        units |= {"expected_error": of_error, "surviving_error": of_error, "collapse_probability": "1"}
         found = {name: Field(getattr(self, name), ("release",), {"units": unit}) for name, unit in units.items()}
         return found | {
             "probability": Field(self.probability, ("release", "node"), {"units": "1"}),
@@ -172,20 +182,32 @@ def _population_law(scenario, size, cap):
 
 def law_of(scenario: Scenario, size: int = DEFAULT_SIZE, cap: int | None = None) -> PopulationLaw:
     """`population_law` of a checked scenario, to be traced by other code."""
-    nodes = grid(scenario.participation, size, cap)
-    states = _propagated(scenario, nodes)
+    kernel = kernel_of(scenario, grid(scenario.participation, size, cap))
+    nodes = kernel.grid
+    states = _propagated(kernel)
     fine = _moments(scenario, nodes.nodes, states[0])
     if nodes.every_other is None:
-        return PopulationLaw(**fine, relative_error=jnp.zeros_like(scenario.population), scenario=scenario)
+        nothing = jnp.zeros_like(fine["mean"])
+        exact = {"std_error": nothing, "quantile_error": nothing, "relative_error": nothing[0]}
+        return PopulationLaw(**fine, **exact, spread=_whole_spread(fine), scenario=scenario)
     coarse = _moments(scenario, nodes.nodes[nodes.every_other], states[1])
-    names = ("mean", "std", "expected_error", "surviving_error", "collapse_probability", "collapse_time")
+    names = ("mean", "expected_error", "surviving_error", "collapse_probability", "collapse_time")
     better = {name: _extrapolated(fine[name], coarse[name]) for name in names}
     better["collapse_probability"] = jnp.clip(better["collapse_probability"], 0, 1)
     better["mean"] = scenario.participation.bounded(better["mean"])
     total, unimproved = (jnp.sum(x["expected_error"]) for x in (better, fine))
     finite = jnp.isfinite(total)
-    relative_error = jnp.where(finite, jnp.abs(total - unimproved) / jnp.abs(jnp.where(finite, total, 1)), 0)
-    return PopulationLaw(**(fine | better), relative_error=relative_error, scenario=scenario)
+    better["relative_error"] = jnp.where(finite, jnp.abs(total - unimproved) / jnp.abs(jnp.where(finite, total, 1)), 0)
+    spread, *errors = with_errors(spread_of(kernel), nodes.nodes[: FEW + 1], scenario.participation)
+    names = ("std", "std_error", "quantile_error")
+    spreads = {name: jnp.append(0, x) for name, x in zip(names, (spread.std, *errors), strict=True)}
+    return PopulationLaw(**(fine | better | spreads), spread=spread, scenario=scenario)
+
+
+def _whole_spread(moments) -> Spread:
+    """The spread where every whole number is a node: nobody is above the few."""
+    nobody = jnp.zeros_like(moments["probability"][1:, :2])
+    return Spread(moments["mean"][1:], moments["std"][1:], moments["probability"][1:], nobody, nobody, nobody[:, 0])
 
 
 def _extrapolated(fine, coarse):
@@ -198,15 +220,13 @@ def _extrapolated(fine, coarse):
     return jnp.where(finite, jnp.maximum((4 * fine_or_0 - coarse_or_0) / 3, fine_or_0 / 2), fine)
 
 
-def _propagated(scenario, nodes) -> tuple[Float[Array, "releases 2 nodes"], ...]:
+def _propagated(kernel: Kernel) -> tuple[Float[Array, "releases 2 nodes"], ...]:
     """At releases 1..T the distribution on the nodes, of all runs and of those that never collapsed.
 
     Once on the nodes and, unless they are all whole numbers, once more on every other one, by rows of the same kernel.
     """
-    who, x = scenario.participation, nodes.nodes
-    noise = scenario.noises()
-    kernel = kernel_of(scenario, nodes)
-    every = nodes.every_other
+    scenario, x, every = kernel.scenario, kernel.grid.nodes, kernel.grid.every_other
+    who, noise = scenario.participation, scenario.noises()
     grids = (x,) if every is None else (x, x[every])
 
     def rows_at(t, x_t):
@@ -247,15 +267,20 @@ def _moments(scenario, x, states) -> dict[str, Array]:
     alive_start = jnp.where(start <= who.collapse_population, 0, 1).astype(x.dtype)
     alive = jnp.append(alive_start, jnp.sum(states[:, 1], axis=-1))
     error = _errors(scenario, x)
-    expected, surviving = jnp.moveaxis(jnp.sum(jnp.where(states > 0, states * error[:, None], 0), axis=-1), 1, 0)
+    # Nobody's error is infinite: not multiplied, or what never gets there would have a derivative of 0 times infinity.
+    finite = jnp.isfinite(error)[:, None]
+    expected = jnp.sum(states * jnp.where(finite, error[:, None], 0), axis=-1)
+    expected = jnp.where(jnp.any(~finite & (states > 0), axis=-1), jnp.inf, expected)
     mean = jnp.append(start, product(states[:, 0], x))
+    variance = jnp.sum(states[:, 0] * (x - mean[1:, None]) ** 2, axis=-1)
+    varies = variance > 0  # the square root has no derivative at 0
     return {
         "nodes": x,
         "probability": jnp.concatenate([on_nodes(x, start)[None], states[:, 0]]),
         "mean": mean,
-        "std": jnp.append(0, jnp.sqrt(jnp.sum(states[:, 0] * (x - mean[1:, None]) ** 2, axis=-1))),
-        "expected_error": jnp.append(at_once, expected),
-        "surviving_error": jnp.append(at_once * alive_start, surviving),
+        "std": jnp.append(0, jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0)),
+        "expected_error": jnp.append(at_once, expected[:, 0]),
+        "surviving_error": jnp.append(jnp.where(alive_start > 0, at_once, 0), expected[:, 1]),
         "collapse_probability": jnp.maximum(1 - alive, 0),
         "collapse_time": jnp.sum(alive[:-1]),
     }
