@@ -151,8 +151,9 @@ class GaussianMean(AbstractMechanism):
             moments = self.clipped_moments()
             scatter, squared_bias = moments.scatter, moments.squared_bias
         total = noise**2 * self.precision_trace() + scatter
-        present = population > 0
-        return jnp.where(present, total / jnp.where(present, population, 1) + squared_bias, jnp.inf)
+        present = (population > 0) & (population < jnp.inf)
+        variance = jnp.where(present, total / jnp.where(present, population, 1), 0)
+        return jnp.where(population > 0, variance + squared_bias, jnp.inf)
 
     def privacy(self, population: Numbers, noise: Numbers | None = None) -> Privacy:
         population, noise = self.typed(population, noise)

@@ -1,12 +1,9 @@
 """The best constant noise: a scan for basins, safeguarded optax steps in each, a certificate."""
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from perfjax import _check, theorems
@@ -14,13 +11,12 @@ from perfjax.leakage import LikelihoodRatioAbove
 from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
 from perfjax.scenario import Scenario, as_single
+from perfjax.tuning._basins import CERTIFICATE, FINE, Basin, certificate, local_minima, steps_of
 from perfjax.tuning._optimum import Optimum, Status, first_status
 
 __all__ = ["as_log_bounds", "tune"]
 
 SCAN = 96  # points
-BASINS = 4
-CERTIFICATE = (-8, -1, 1, 8)  # where slopes are compared around a minimum, in units of the least useful step
 EDGE_STEPS = 30  # halvings of a scan interval to find where a constraint begins to hold
 
 
@@ -36,8 +32,10 @@ def tune(
     """The constant noise with the least objective, compared with no noise at all.
 
     The objective can have several local minima in the noise, kinks where the population just reaches cap or floor, and
-    plateaus. So: a scan of 96 points, evenly spaced in log noise; in each of up to four basins, secant steps by optax
-    on log noise, each kept inside a bracket that shrinks at every step; then a certificate.
+    plateaus. So: a scan of 96 points, evenly spaced in log noise, and 11 more beside each of up to four of its minima;
+    in each of these, secant steps by optax on log noise, each kept inside a bracket that shrinks at every step; then a
+    certificate. That covers the neighbourhood of the minimum; beyond, no other is lower as far as the scan can tell, so
+    that one narrower than its step (0.145 in log noise by default for a mean) may be missed.
 
     Args:
         scenario: the scenario; its own noise plays no role.
@@ -104,17 +102,6 @@ def as_log_bounds(
     return jnp.log(low), jnp.log(high)
 
 
-class _Basin(NamedTuple):
-    """A local minimum found inside a bracket of log noise."""
-
-    place: Float[Array, ""]
-    log_value: Float[Array, ""]
-    gradient: Float[Array, ""]
-    low: Float[Array, ""]
-    high: Float[Array, ""]
-    slopes: Float[Array, " offsets"]  # around the place, at the offsets of CERTIFICATE
-
-
 @eqx.filter_jit
 def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     mechanism = scenario.mechanism
@@ -135,7 +122,7 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     allowed = jax.vmap(feasible)(places)
     values = jnp.where(allowed & ~jnp.isnan(scan.log_value[:-1]), scan.log_value[:-1], jnp.inf)
     low, high, places, values, edge = _feasible_interval(feasible, objective_at, constraint, places, values, allowed)
-    basins = _basins(objective_at, places, values, low, high)
+    basins, crowded = local_minima(objective_at, places, values, low, high)
     margin = 1e-3 * (log_bounds[1] - log_bounds[0]) / SCAN
     basins = jax.vmap(lambda basin: _tracked(basin, live, constraint, log_bounds, edge, margin, key))(basins)
 
@@ -162,14 +149,15 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
         noise=noise,
         log_value=jnp.where(infeasible, jnp.nan, jnp.where(no_privacy, without, best.log_value)),
         log_value_without_privacy=without,
-        status=_status(best, ends, infeasible=infeasible, collapsed=collapsed, no_privacy=no_privacy),
+        status=_status(best, ends, infeasible=infeasible, collapsed=collapsed, no_privacy=no_privacy, crowded=crowded),
         growth=growth_factor(tuned),
         gradient=best.gradient,
         bracket=jnp.exp(jnp.stack([best.low, best.high])),
-        certified=_certificate(best.slopes)[0],
+        certified=certificate(best.slopes)[0] & ~crowded,
         minima=minima,
         minima_log_values=minima_log_values,
-        evaluations=spent + jnp.sum(jnp.isfinite(basins.log_value)) * (_steps(values.dtype) + len(CERTIFICATE)),
+        evaluations=spent
+        + jnp.sum(jnp.isfinite(basins.log_value)) * (steps_of(values.dtype) + len(CERTIFICATE) + FINE),
     )
 
 
@@ -178,15 +166,16 @@ def _at_ends(place, log_bounds, edge, margin):
     return place <= log_bounds[0] + margin, place >= log_bounds[1] - margin, jnp.abs(place - edge) <= margin
 
 
-def _status(best, ends, *, infeasible, collapsed, no_privacy):
+def _status(best, ends, *, infeasible, collapsed, no_privacy, crowded):
     """The first `Status` that holds."""
-    certified, kink = _certificate(best.slopes)
+    certified, kink = certificate(best.slopes)
     at_low, at_high, at_edge = ends
     settled = (certified | kink | at_low | at_high | at_edge) & jnp.isfinite(best.log_value)
     cases = {
         Status.INFEASIBLE: infeasible,
         Status.NOT_CONVERGED: ~settled & ~no_privacy & ~collapsed,
         Status.COLLAPSED: collapsed,
+        Status.CROWDED: crowded,
         Status.NO_PRIVACY: no_privacy,
         Status.GROWTH_CONSTRAINT: at_edge,
         Status.LOWER_BOUND: at_low,
@@ -204,7 +193,7 @@ def _local_minima(basins, log_bounds, margin):
     return tuple(jnp.where(local, x, jnp.nan)[order] for x in (jnp.exp(basins.place), basins.log_value))
 
 
-def _tracked(basin, live, constraint, log_bounds, edge, margin, key) -> _Basin:
+def _tracked(basin, live, constraint, log_bounds, edge, margin, key) -> Basin:
     """`basin` with derivatives: its place follows the scenario, and its value follows both."""
     at_low, at_high, at_edge = _at_ends(basin.place, log_bounds, edge, margin)
     place = _moved(basin.place, live, at_low | at_high, at_edge, constraint=constraint, key=key)
@@ -258,11 +247,6 @@ def _moved_jvp(primals, tangents, *, constraint, key):
     return place, jnp.where(moves, -1 / jnp.where(moves, along, 1), 0) * push
 
 
-def _steps(dtype) -> int:
-    """Steps in each basin, enough for the rounding of the objective to be what limits the place of the minimum."""
-    return 32 if dtype == jnp.float64 else 12
-
-
 def _margin(scenario, constraint, place):
     """How far the constraint is met, negative where it is not; `place` None keeps the scenario's own noise."""
     scenario = scenario if place is None else scenario.with_noise(jnp.exp(place))
@@ -310,104 +294,3 @@ def _feasible_interval(feasible, objective_at, constraint, places, values, allow
     values = jnp.where((index >= left) & (index <= right) & jnp.any(allowed), values, jnp.inf)
     edge = ends[jnp.argmin(jnp.where(is_edge, end_values, jnp.inf))]
     return ends[0], ends[1], places, values, jnp.where(jnp.any(is_edge), edge, jnp.nan)
-
-
-def _basins(objective_at, places, values, low, high) -> _Basin:
-    """The local minima of the scan, each refined, best first."""
-    padded = jnp.pad(values, 1, constant_values=jnp.inf)
-    # On a plateau rounding makes minima of its own: a dip must be deeper than that on one side at least.
-    rounding = 16 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values))
-    deep = jnp.maximum(padded[:-2], padded[2:]) - values > rounding
-    is_minimum = jnp.isfinite(values) & (values < padded[:-2]) & (values <= padded[2:]) & deep
-    found, index = jax.lax.top_k(jnp.where(is_minimum, -values, -jnp.inf), BASINS)
-    left = jnp.maximum(places[jnp.maximum(index - 1, 0)], low)
-    right = jnp.minimum(places[jnp.minimum(index + 1, SCAN - 1)], high)
-    unknown = jnp.full_like(found, jnp.nan)
-    slopes = jnp.full((BASINS, len(CERTIFICATE)), jnp.nan, values.dtype)
-    start = _Basin(places[index], jnp.where(jnp.isfinite(found), -found, jnp.inf), unknown, left, right, slopes)
-
-    def refine(state):
-        i, basins = state
-        refined = _descend(objective_at, *(x[i] for x in (basins.place, basins.log_value, basins.low, basins.high)))
-        return i + 1, jax.tree.map(lambda x, new: x.at[i].set(new), basins, refined)
-
-    # One after another, as many as there are, mostly one to three: a vmap over four would pay for four.
-    count = jnp.sum(jnp.isfinite(found))
-    _, basins = jax.lax.while_loop(lambda state: state[0] < count, refine, (jnp.zeros_like(count), start))
-    order = jnp.argsort(basins.log_value)
-    return jax.tree.map(lambda x: x[order], basins)
-
-
-def _descend(objective_at, place, log_value, low, high) -> _Basin:
-    """Secant steps by optax from the scan's best point of a basin, kept inside a bracket of the gradient's sign.
-
-    Every other step goes where the tangents at the ends of the bracket meet, or else to its middle: towards a smooth
-    minimum that is about half way, but at a kink, where a secant creeps, it is the minimum itself. Then the slopes on
-    both sides of the best place, for its certificate.
-    """
-    optimizer = optax.lbfgs(1.0, memory_size=1, linesearch=None)
-    steps = _steps(place.dtype)
-    offsets = jnp.finfo(place.dtype).eps ** 0.5 * jnp.asarray(CERTIFICATE, place.dtype)
-
-    def step(i, state):
-        basin, ends, x, memory = state
-        value, gradient = _slope(objective_at, x)
-        gradient = jnp.where(jnp.isfinite(gradient), gradient, 0)
-        here = _Tangent(x, value, gradient)
-        searching = i < steps
-        ends = (
-            _either(searching & (gradient <= 0), here, ends[0]),
-            _either(searching & (gradient >= 0), here, ends[1]),
-        )
-        best = _either(searching & (value <= basin.log_value), here, basin[:3])
-        slopes = jnp.where(jnp.arange(offsets.size) == i - steps, gradient, basin.slopes)
-        basin = _Basin(*best, low=ends[0].place, high=ends[1].place, slopes=slopes)
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
-            update, memory = optimizer.update(gradient, memory, x)
-            secant = optax.apply_updates(x, update)
-        target = jnp.where(i % 2 == 0, secant, _meeting(*ends))
-        inside = (target > basin.low) & (target < basin.high)
-        target = jnp.where(inside, target, (basin.low + basin.high) / 2)
-        probe = basin.place + offsets[jnp.maximum(i + 1 - steps, 0)]
-        return basin, ends, jnp.where(i + 1 < steps, target, probe).astype(x.dtype), memory
-
-    with jax.numpy_dtype_promotion("standard"):
-        memory = optimizer.init(place)
-    unknown = jnp.full_like(place, jnp.nan)
-    ends = _Tangent(low, unknown, unknown), _Tangent(high, unknown, unknown)
-    start = _Basin(place, log_value, unknown, low, high, jnp.full_like(offsets, jnp.nan))
-    basin, *_ = jax.lax.fori_loop(0, steps + offsets.size, step, (start, ends, place, memory))
-    return basin
-
-
-class _Tangent(NamedTuple):
-    """Value and derivative at a place."""
-
-    place: Float[Array, ""]
-    log_value: Float[Array, ""]
-    gradient: Float[Array, ""]
-
-
-def _either(condition, one, other):
-    return _Tangent(*(jnp.where(condition, x, y) for x, y in zip(one, other, strict=True)))
-
-
-def _meeting(low, high):
-    """Where two tangents meet; NaN as long as one of them is unknown."""
-    rise = high.log_value - low.log_value - high.gradient * (high.place - low.place)
-    return low.place + rise / (low.gradient - high.gradient)
-
-
-def _slope(objective_at, place):
-    """Value and derivative, forward: reverse mode would store every release for the sake of one number."""
-    return jax.jvp(objective_at, (place,), (jnp.ones_like(place),))
-
-
-def _certificate(slopes):
-    """Whether the gradient changes sign around the minimum, and whether it jumps there instead of passing through 0."""
-    near = jnp.finfo(slopes.dtype).eps ** 0.5
-    jump, far_jump = slopes[2] - slopes[1], slopes[3] - slopes[0]
-    changes = (slopes[1] <= 0) & (slopes[2] >= 0)
-    # Through a smooth minimum the slope gains in proportion to the distance, 8 times as much; across a kink at once.
-    kink = changes & (jump > 0.5 * far_jump) & (jump > near)
-    return changes | ((slopes[0] <= 0) & (slopes[3] >= 0)), kink

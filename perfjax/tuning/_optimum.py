@@ -29,6 +29,7 @@ class Status(enum.IntEnum):
     UPPER_BOUND = 6
     KINK = 7
     INTERIOR = 8
+    CROWDED = 9
 
     @property
     def meaning(self) -> str:
@@ -43,8 +44,9 @@ _MEANING = {
     Status.GROWTH_CONSTRAINT: "at the growth constraint",
     Status.LOWER_BOUND: "at the lower search bound",
     Status.UPPER_BOUND: "at the upper search bound",
-    Status.KINK: "kink: the population just reaches the cap or the floor",
+    Status.KINK: "kink: a minimum with a slope on either side, as where the population just reaches the cap or floor",
     Status.INTERIOR: "interior minimum",
+    Status.CROWDED: "more local minima than were followed: another one may be lower",
 }
 
 
@@ -79,7 +81,8 @@ class Optimum(eqx.Module):
         growth: C at the best noise and release 0; above 1 the population grows.
         gradient: d log objective / d log noise at the best noise.
         bracket: an interval of noise between whose ends the gradient was seen to change sign from - to +.
-        certified: whether it was.
+        certified: whether it was, and no local minimum that the scan saw was left out though it may be lower. Nothing
+            is said of minima elsewhere that are narrower than a step of the scan.
         minima: the local minima found between the search bounds, at most four, best first, padded with NaN.
         minima_log_values: log of the objective there.
         evaluations: objective evaluations spent, one with a derivative counted as one.
