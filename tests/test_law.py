@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from assertions import finite
-from scenarios import gaussian, published
+from scenarios import gaussian, published, response
 
 import perfjax as pj
 from perfjax.law import law_of
@@ -71,7 +71,8 @@ def test_law_and_counts_agree(decline, recruiters):
     assert abs(collapsed - law.collapse_probability[-1]) < 4 * np.sqrt(collapsed * (1 - collapsed) / last.size) + 1e-4
     users, count = np.unique(last, return_counts=True)
     middle = (np.cumsum(count) - count / 2) / last.size
-    levels = np.array([x for x in (0.1, 0.3, 0.5, 0.7, 0.9) if middle[0] < x < middle[-1]])  # not in floor or cap
+    at_ends = count[0] / last.size, 1 - count[-1] / last.size
+    levels = np.array([x for x in (0.1, 0.3, 0.5, 0.7, 0.9) if at_ends[0] < x < at_ends[1]])
     assert levels.size > 1
     below = np.interp(law.quantile(levels)[:, -1], users, middle)
     assert np.all(np.abs(below - levels) < 4 * np.sqrt(levels * (1 - levels) / last.size))
@@ -192,3 +193,116 @@ def test_a_run_leaves_floor_and_cap_as_it_would_any_population(floor, cap):
         deviation = sample.std() / np.sqrt(last.size)
         assert abs(found - sample.mean()) < 4 * deviation
         assert deviation < 0.03 * sample.mean()
+
+
+# Standard deviation and quantiles.
+
+LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+
+
+def bits(**leaves):
+    return response(**({"epsilon": 0.5, "leave": 0.1, "recruit": 0.2, "rounds": 30, "cap": 1e12} | leaves))
+
+
+def test_the_spread_of_many_users_is_that_of_a_branching_process():
+    """Every user becomes 0, 1 or 2 users, whatever the others do: Var(n_{t+1}) = C^2 Var(n_t) + E[n_t] s."""
+    p = 1 / (1 + np.exp(-0.5))
+    growth = 1.2 - 0.3 * p
+    each = p * 0.9 + (1 - p) * (0.8 + 0.2 * 4) - growth**2
+    for population in (1e3, 15_007.0, 1e6, 1e9):
+        law, variance = pj.population_law(bits(population=population)), 0.0
+        for release in range(1, 31):
+            variance = growth**2 * variance + population * growth ** (release - 1) * each
+            assert abs(law.std[release] / np.sqrt(variance) - 1) < 2e-4
+        if population > 1e4:  # a normal, to the skewness of 1 / sqrt(n_0)
+            normal = population * growth**30 + np.sqrt(variance) * scipy.stats.norm.ppf(LEVELS)
+            assert np.all(np.abs(law.quantile(LEVELS)[:, -1] - normal) < 0.02 * np.sqrt(variance))
+        assert np.all(law.std_error[1:] < 0.01 * law.std[1:])
+        assert np.all(law.quantile_error[1:] < 0.04 * law.std[1:] + 1)
+
+
+def test_at_the_cap_every_quantile_is_the_cap():
+    law = pj.population_law(bits(population=15_007.0, cap=20_000.0))
+    assert np.all(law.quantile(LEVELS)[:, -1] == 20_000)
+    assert law.std[-1] < 0.01
+    assert law.std_error[-1] + law.quantile_error[-1] < 0.002 * 20_000
+
+
+EXACT = {
+    "to the cap": bits(recruit=0.4),
+    "at the cap": bits(recruit=0.166, population=190.0),
+    "down": bits(leave=0.3, recruit=0.3),
+    "critical": bits(leave=0.2, recruit=0.33, population=25.0),
+    "at a floor": bits(leave=0.3, recruit=0.3, floor=30.0),
+}
+
+
+@pytest.fixture(scope="module")
+def laws():
+    """The law with bins and nodes, and the exact chain on whole numbers."""
+    return eqx.filter_jit(lambda s: law_of(s, 20)), eqx.filter_jit(lambda s: law_of(s, 20, 200))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_spread_and_quantiles_are_within_their_errors_of_the_exact_chain(name, laws):
+    scenario = EXACT[name].replace(cap=200.0)
+    scenario = scenario if name in ("at the cap", "critical") else scenario.replace(population=60.0)
+    found, exact = (law(scenario) for law in laws)
+    apart = np.abs(found.std - exact.std)
+    assert np.all(apart <= found.std_error)
+    assert np.all(apart <= np.maximum(0.005 * exact.std, 2e-3 * exact.mean))
+    assert np.all(np.abs(found.quantile(LEVELS) - exact.quantile(LEVELS)) <= found.quantile_error)
+    assert not np.any(exact.std_error + exact.quantile_error)
+
+
+SETTINGS = {f"{n:g} bits": bits(population=n) for n in (60.0, 1e3, 15_007.0, 1e6)}
+SETTINGS |= {
+    f"{n:g} users, noise {x:g}": published().replace(noise_scale=x, population=n, cap=cap, rounds=30)
+    for n, x, cap in ((1e3, 3.6, 2e4), (1e3, 4.5, 2e4), (1e3, 8.0, 2e4), (15_007.0, 3.6, 1e8), (1e6, 5.6, 1e8))
+}
+SETTINGS |= {
+    "near collapse": gaussian(
+        1.45, dim=12, threshold=0.05, leave=0.9, recruit=0.3, population=1000.0, rounds=30, cap=20_000.0
+    ),
+    "reflected at the cap": bits(population=19_000.0, cap=20_000.0, recruit=0.166, rounds=40),
+    "all at the cap": pj.preset("breach-survey").replace(noise_scale=2.0, rounds=25),
+}
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("name", SETTINGS)
+def test_spread_and_quantiles_are_those_of_counts(name):
+    scenario, key = SETTINGS[name], jax.random.key(1)
+    parts = [pj.simulate_counts(scenario, key=key, trials=20_000, first_trial=20_000 * i) for i in range(5)]
+    runs, law = np.concatenate([np.asarray(part.population) for part in parts]), pj.population_law(scenario)
+    for release in (1, 2, 5, 10, scenario.rounds):
+        users, quantiles = runs[:, release], law.quantile([0.05, 0.95])[:, release]
+        std = users.std()
+        sampled = np.sqrt(np.mean((users - users.mean()) ** 4) / users.size) / max(2 * std, 1e-9)
+        assert abs(law.std[release] - std) < 0.02 * std + 4 * sampled + 0.01
+        np.testing.assert_allclose(quantiles, np.quantile(users, [0.05, 0.95]), rtol=0.02)
+
+
+@pytest.mark.slow
+def test_one_release_of_a_thousand_published_users_has_the_spread_of_its_runs():
+    law = pj.population_law(published().replace(noise_scale=3.6, rounds=1))
+    assert abs(law.std[1] / 28.51 - 1) < 1e-3
+
+
+@pytest.mark.parametrize("objective", [pj.CumulativeError, pytest.param(pj.FinalError, marks=pytest.mark.slow)])
+def test_the_derivative_without_a_floor_is_its_central_difference(objective):
+    """Where nobody is left the error is infinite, and a penalty takes its place: in the derivative, too."""
+    base, names = response(0.8, population=20.3, rounds=4, floor=0.0, cap=40.0), ("leave", "recruit", "epsilon")
+    objective = objective(solver="law", collapsed="penalty", penalty=2.0).prepared(base)
+
+    @jax.jit
+    def value(x):
+        return objective.evaluate(base.replace(**dict(zip(names, x, strict=True)))).log_value
+
+    at = jnp.asarray([0.5, 0.4, 0.8])
+    for i, found in enumerate(jax.jit(jax.grad(value))(at)):
+        step = jnp.zeros(3).at[i].set(1e-4 * at[i])
+        difference = (8 * (value(at + step) - value(at - step)) - value(at + 2 * step) + value(at - 2 * step)) / (
+            12 * step[i]
+        )
+        assert abs(found / difference - 1) < 1e-8

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
+from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
 from perfjax._linear import product
@@ -112,18 +112,36 @@ def quantile_of(
     upper = jnp.cumsum(spread.few)
     below = upper - spread.few * jnp.where(few <= participation.floor, 0, jnp.where(few >= participation.cap, 1, 0.5))
     crowd = 1 - upper[-1]
-    scored = _score((p - upper[-1]) / jnp.where(crowd > RARE, crowd, 1))
-    among_few = (p <= upper[-1]) | (crowd <= RARE)
-    return jnp.where(among_few, _line(p, below, few), _line(scored, spread.score, spread.at))
+    share = (p - upper[-1]) / jnp.where(crowd > RARE, crowd, 1)
+    last = jnp.minimum(few[-1] + 0.5, participation.cap)
+    among_few = _line(p, jnp.append(below, upper[-1]), jnp.append(few, last))
+    return jnp.where((p <= upper[-1]) | (crowd <= RARE), among_few, _scored(share, spread.score, spread.at))
 
 
 def _line(x, places, values):
     """Linear interpolation between few places, and their ends beyond them; quicker to compile than `jnp.interp`."""
-    left = jnp.clip(jnp.searchsorted(places, x, side="right", method="compare_all") - 1, 0, places.size - 2)
-    gap = places[left + 1] - places[left]
-    share = jnp.where(gap > 0, (x - places[left]) / jnp.where(gap > 0, gap, 1), 0)
+    left = _left_of(x, places)
+    return _between(x, places[left], places[left + 1], values[left], values[left + 1])
+
+
+def _scored(p, scores, values):
+    """Interpolation between standard scores, straight for a normal; from or to a probability of 0, linear in that."""
+    z = _score(p)
+    left = _left_of(z, scores)
+    low, high, ends = scores[left], scores[left + 1], (values[left], values[left + 1])
+    straight = (low <= _score(jnp.zeros_like(low))) | (high >= _score(jnp.ones_like(high)))
+    return jnp.where(straight, _between(p, ndtr(low), ndtr(high), *ends), _between(z, low, high, *ends))
+
+
+def _left_of(x, places):
+    return jnp.clip(jnp.searchsorted(places, x, side="right", method="compare_all") - 1, 0, places.size - 2)
+
+
+def _between(x, low, high, at_low, at_high):
+    gap = high - low
+    share = jnp.where(gap > 0, (x - low) / jnp.where(gap > 0, gap, 1), 0)
     share = jnp.where(share < 0, 0, jnp.where(share > 1, 1, share))
-    return (1 - share) * values[left] + share * values[left + 1]
+    return (1 - share) * at_low + share * at_high
 
 
 def _score(p):

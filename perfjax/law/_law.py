@@ -119,7 +119,9 @@ def population_law(scenario: Scenario, *, noise: Noise | None = None, rtol: floa
 
     The population is a one-dimensional chain, so its law is T vector-matrix products. Rows of the kernel mix over the
     noise that all users of a release share. Hat functions put every row on the nodes; they keep its mean and widen it
-    by a variance of the order of the squared spacing, so two spacings are run and extrapolated.
+    by a variance of the order of the squared spacing, so two spacings are run and extrapolated. Standard deviation and
+    quantiles come from bins that move with the population and keep mass, mean and variance of what they hold, for with
+    many users it is far narrower than nodes are apart.
 
     Args:
         scenario: the scenario; a Gaussian mean needs a scalar covariance and clipping that never binds. Cap at most
