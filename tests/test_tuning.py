@@ -162,7 +162,7 @@ def test_every_status(name):
 
 
 def test_the_statuses_cover_all_but_failure():
-    assert {expected for *_, expected in STATUSES.values()} == set(Status) - {Status.NOT_CONVERGED}
+    assert {expected for *_, expected in STATUSES.values()} == set(Status) - {Status.NOT_CONVERGED, Status.CROWDED}
 
 
 def test_what_nothing_certifies_is_not_converged():
@@ -171,6 +171,9 @@ def test_what_nothing_certifies_is_not_converged():
     told = {"infeasible": no, "collapsed": no, "no_privacy": no, "crowded": no}
     assert _constant._status(basin, (no, no, no), **told) == Status.NOT_CONVERGED
     assert _constant._status(basin, (no, ~no, no), **told) == Status.UPPER_BOUND
+    assert _constant._status(basin, (no, no, no), **told | {"crowded": ~no}) == Status.NOT_CONVERGED
+    settled = basin._replace(slopes=jnp.array([-1.0, -1.0, 1.0, 1.0]))
+    assert _constant._status(settled, (no, no, no), **told | {"crowded": ~no}) == Status.CROWDED
     lost = basin._replace(log_value=none)
     assert _constant._status(lost, (no, ~no, no), **told) == Status.NOT_CONVERGED
     assert _constant._status(lost, (no, ~no, no), **told | {"no_privacy": ~no}) == Status.NO_PRIVACY
@@ -333,12 +336,72 @@ def test_the_bound_and_the_recursion_can_disagree_widely():
     assert recursion.regime == bound.regime == "decline"
 
 
+def test_more_minima_than_are_followed_are_admitted():
+    places = jnp.linspace(0.0, 1.0, _constant.SCAN)
+
+    def searched(waves):
+        value_at = lambda x: jnp.cos(2 * jnp.pi * waves * x) + 0.01 * x  # noqa: E731
+        return _basins.local_minima(value_at, places, jax.vmap(value_at)(places), places[0], places[-1])
+
+    for waves, crowded in ((3, False), (7, True)):
+        basins, found = searched(waves)
+        assert bool(found) is crowded
+        np.testing.assert_allclose(basins.place[0], 0.5 / waves, rtol=1e-3)
+
+
+def test_two_minima_within_a_step_of_the_scan():
+    """0.6 of a step apart, so that the scan sees one dip; the better one is on the far side of its best point."""
+    places = jnp.linspace(0.0, 1.0, _constant.SCAN)
+    step = 1 / (_constant.SCAN - 1)
+
+    def value_at(x):
+        z = (x - places[40]) / step
+        return jnp.minimum((z + 0.1) ** 2, (z - 0.5) ** 2 - 0.01) + 0.01 * z**2
+
+    basins, crowded = _basins.local_minima(value_at, places, jax.vmap(value_at)(places), places[0], places[-1])
+    least = jnp.min(jax.vmap(value_at)(jnp.linspace(places[39], places[41], 100_001)))
+    np.testing.assert_allclose(basins.log_value[0], least, atol=1e-9)
+    assert jnp.sum(jnp.isfinite(basins.log_value)) == 2
+    assert not crowded
+
+
+def test_a_slope_that_is_nan_certifies_nothing():
+    places = jnp.linspace(0.0, 1.0, _constant.SCAN)
+
+    @jax.custom_jvp
+    def value_at(x):
+        return (x - 0.404) ** 2
+
+    value_at.defjvp(lambda primals, tangents: (value_at(*primals), jnp.nan * tangents[0]))
+    basins, _ = _basins.local_minima(value_at, places, jax.vmap(value_at)(places), places[0], places[-1])
+    assert not _basins.certificate(basins.slopes[0])[0]
+    assert jnp.isnan(basins.gradient[0])
+    np.testing.assert_allclose(basins.place[0], 0.404, atol=1e-4)  # by values alone
+
+
+def test_a_clipped_estimate_has_its_best_noise_found():
+    """The bound subtracts the error of endlessly many users, whose slope was NaN."""
+    scenario = response(clip_estimate=True, population=400.0, rounds=20)
+    optimum = pj.tune(scenario, BOUND)
+    assert optimum.log_value <= scanned(scenario, BOUND, 0.5, 1.5)[0] + 1e-10
+    assert optimum.certified
+    assert status(optimum) is Status.INTERIOR
+    assert abs(optimum.gradient) < 1e-6
+
+
+def test_a_cliff_does_not_hide_the_minimum_before_it():
+    scenario = published(0.74, 0.43, 0.2254).replace(population=25.66, floor=5.0, cap=4000.0)
+    optimum = pj.tune(scenario, FINAL)
+    assert optimum.log_value <= scanned(scenario, FINAL, 1.5, 1.8, 20_000)[0] + 1e-10
+    np.testing.assert_allclose([optimum.noise, optimum.value], [1.613, 0.0108], rtol=1e-3)
+
+
 # The published grid.
 
 
 def test_evaluations_count_the_basins_that_there_are():
     steps, fine = 28, 11
-    for scenario, basins in ((gaussian(), 2), (published(), 3)):
+    for scenario, basins in ((gaussian(), 2), (published(), 4)):
         optimum = pj.tune(scenario)
         assert optimum.evaluations == 96 + 1 + basins * (steps + 4 + fine)
 

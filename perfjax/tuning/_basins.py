@@ -57,7 +57,7 @@ def local_minima(
         basins = jax.tree.map(lambda x, new: x.at[slot].set(new, mode="drop"), basins, other)
         beside = tuple(x.at[slot].set(jnp.inf, mode="drop") for x in beside)
         left_out = jnp.where(more & ~kept, other.log_value, jnp.inf)
-        return i + 1, count + kept, basins, beside, jnp.minimum(least_left_out, left_out)
+        return i + 1, count + kept.astype(count.dtype), basins, beside, jnp.minimum(least_left_out, left_out)
 
     # One after another, as many as there are, mostly one to three: a vmap over four would pay for four.
     count = jnp.sum(jnp.isfinite(found))
@@ -103,8 +103,8 @@ def _descend(objective_at, place, log_value, low, high) -> Basin:
 
     The bracket's ends have greater values than the best place, which is one of them once its slope is known: downhill
     from it there is a minimum before the other end. Every other step goes where the tangents at the ends meet, or else
-    to the middle: towards a smooth minimum that is about half way, but at a kink, where a secant creeps, it is the
-    minimum itself. Then the slopes on both sides of the best place, for its certificate.
+    to the middle of the longer side: towards a smooth minimum that is about half way, but at a kink, where a secant
+    creeps, it is the minimum itself. Then the slopes on both sides of the best place, for its certificate.
     """
     optimizer = optax.lbfgs(1.0, memory_size=1, linesearch=None)
     steps = steps_of(place.dtype)
@@ -114,7 +114,8 @@ def _descend(objective_at, place, log_value, low, high) -> Basin:
         best, ends, x, memory, slopes = state
         here = _Tangent(x, *_slope(objective_at, x))
         searching = i < steps
-        better = here.log_value <= best.log_value
+        # At the best place itself the slope is news, though rounding may say that the value is worse.
+        better = (here.log_value <= best.log_value) | ((x == best.place) & ~jnp.isnan(here.log_value))
         worse = jax.tree.map(lambda x, y: jnp.where(better, x, y), best, here)
         best = _either(searching & better, here, best)
         ends = (
@@ -133,7 +134,8 @@ def _descend(objective_at, place, log_value, low, high) -> Basin:
         target = jnp.where(i % 2 == 0, secant, _meeting(*ends))
         low, high = ends[0].place, ends[1].place
         inside = (target > low) & (target < high)
-        target = jnp.where(inside, target, (low + high) / 2)
+        farther = jnp.where(high - best.place > best.place - low, high, low)
+        target = jnp.where(inside, target, (best.place + farther) / 2)
         probe = best.place + offsets[jnp.maximum(i + 1 - steps, 0)]
         return best, ends, jnp.where(i + 1 < steps, target, probe).astype(x.dtype), memory, slopes
 

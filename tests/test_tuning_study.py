@@ -1,0 +1,116 @@
+"""Random tunings of every mechanism and objective against scans of 2000 points: what is lost, and what is said."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import perfjax as pj
+from perfjax.tuning import Status
+
+ROUNDS = 12
+OBJECTIVES = {"cumulative": pj.CumulativeError(), "bound": pj.CumulativeBound(), "final": pj.FinalError()}
+RATIO, RECORD = pj.LikelihoodRatioAbove, pj.ReconstructedWithin
+MECHANISMS = {
+    "mean": (lambda _: pj.GaussianMean(1.0, dim=12), lambda u: RATIO(10 ** (-2 + 2 * u))),
+    "mean, dim 2": (lambda _: pj.GaussianMean(1.0, dim=2), lambda u: RATIO(10 ** (-2 + 2 * u))),
+    "mean, recomputed": (
+        lambda _: pj.GaussianMean(1.0, dim=3),
+        lambda u: RATIO(10 ** (-2 + 2 * u), outside="recomputed"),
+    ),
+    "reconstruction": (lambda _: pj.GaussianMean(1.0, dim=6), lambda u: RECORD(10 ** (2 * u))),
+    "response": (lambda u: pj.RandomizedResponse(1.0, jnp.stack([u / 2, (1 + u) / 2])), lambda _: pj.TrueBitKept()),
+    "response, one mean": (lambda u: pj.RandomizedResponse(1.0, u), lambda _: pj.TrueBitKept()),
+    "clipped response": (
+        lambda u: pj.RandomizedResponse(1.0, jnp.stack([u / 2, (1 + u) / 2]), clip_estimate=True),
+        lambda _: pj.TrueBitKept(),
+    ),
+    "clipped, one mean": (lambda u: pj.RandomizedResponse(1.0, u, clip_estimate=True), lambda _: pj.TrueBitKept()),
+    "count": (lambda u: pj.ShiftedLogCount(0.1, 0.2 + 5 * u), lambda u: RATIO(10 ** (-2 + 2 * u))),
+}
+SMALL = [
+    ("mean", "final"),
+    ("reconstruction", "cumulative"),
+    ("response", "cumulative"),
+    ("clipped, one mean", "bound"),
+    ("clipped, one mean", "final"),
+    ("count", "cumulative"),
+]
+
+
+def drawn(count: int, seed: int) -> dict[str, Any]:
+    """Random participation, populations from 2 to 20000, of which a half are small or near a floor or cap."""
+    rng = np.random.default_rng(seed)
+    floor = np.where(rng.uniform(size=count) < 0.5, 1.0, rng.uniform(1, 6, count))
+    population = floor + np.exp(rng.uniform(0, np.log(2000), count))
+    cap = population * np.exp(rng.uniform(0, 5, count))
+    leave, recruit = rng.uniform(size=(2, count)) ** rng.choice([1, 2], (2, count))
+    leaves = {"leave": leave, "recruit": recruit, "floor": floor, "population": population, "cap": cap}
+    return leaves | {"of_mechanism": rng.uniform(size=count), "of_leakage": rng.uniform(size=count)}
+
+
+def scanned(value_at, low, high):
+    """The least of 2000 values, and of 400 more around each of the four best of their minima."""
+    places = jnp.linspace(low, high, 2000)
+    values = jax.vmap(value_at)(places)
+    padded = jnp.pad(values, 1, constant_values=jnp.inf)
+    dips = jnp.where((values <= padded[:-2]) & (values <= padded[2:]), values, jnp.inf)
+    _, best = jax.lax.top_k(-dips, 4)
+    step = places[1] - places[0]
+    closer = places[best][:, None] + step * jnp.linspace(-1, 1, 401)
+    closer = jax.vmap(jax.vmap(value_at))(jnp.clip(closer, low, high))
+    return jnp.minimum(jnp.nanmin(values), jnp.nanmin(closer))
+
+
+def losses(mechanism: str, objective: str, count: int, seed: int = 0):
+    """By how much the log objective of `tune` exceeds the scan's, whether it is certified, and its status."""
+    make, leak = MECHANISMS[mechanism]
+    goal = OBJECTIVES[objective]
+
+    def one(leaves):
+        who = pj.Participation(leaves["leave"], leaves["recruit"], floor=leaves["floor"], cap=leaves["cap"])
+        made, rule = make(leaves["of_mechanism"]), leak(leaves["of_leakage"])
+        scenario = pj.Scenario(made, rule, who, population=leaves["population"], rounds=ROUNDS)
+        found = pj.tune(scenario, goal)
+
+        def value_at(place):
+            return goal.evaluate(scenario.with_noise(jnp.exp(place))).log_value
+
+        least = scanned(value_at, *(jnp.log(jnp.asarray(x)) for x in made.noise_bounds))
+        least = jnp.minimum(least, found.log_value_without_privacy)
+        loss = jnp.where(found.log_value == least, 0, found.log_value - least)  # both may be -inf
+        return loss, found.certified, found.status, found.noise
+
+    in_turn = eqx.filter_jit(lambda leaves: jax.lax.map(one, leaves, batch_size=4))
+    return tuple(np.asarray(x) for x in in_turn(jax.tree.map(jnp.asarray, drawn(count, seed))))
+
+
+def check(mechanism, objective, count, seed=0):
+    loss, certified, status, _ = losses(mechanism, objective, count, seed)
+    says_so = np.isin(status, [Status.INFEASIBLE, Status.NOT_CONVERGED, Status.CROWDED])
+    false, silent = certified & ~(loss <= 1e-6), ~says_so & ~(loss <= 1e-3)
+    counts = {Status(s).name.lower(): int(np.sum(status == s)) for s in np.unique(status)}
+    print(f"{mechanism}, {objective}: {count} tunings, {counts}; lost with a certificate {false.sum()},", end=" ")
+    print(f"silently {silent.sum()}; certified {certified.sum()}; worst {np.nanmax(loss):.2g}")
+    assert not np.any(np.isnan(loss))
+    assert not np.any(false), (np.flatnonzero(false), loss[false])
+    assert not np.any(silent), (np.flatnonzero(silent), loss[silent])
+    assert np.mean(certified | says_so) > 0.2  # a certificate that nobody gets would be no use
+    return counts
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("objective", list(OBJECTIVES))
+@pytest.mark.parametrize("mechanism", list(MECHANISMS))
+def test_no_tuning_loses_what_it_certifies(mechanism, objective):
+    """2025 tunings together."""
+    check(mechanism, objective, 75)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mechanism", "objective"), SMALL)
+def test_few_tunings_lose_nothing(mechanism, objective):
+    check(mechanism, objective, 10, seed=1)
