@@ -134,15 +134,6 @@ def tune_fitted(
         ValueError: if the scenario is not that of the fit, and as `tune` does.
 
     Source: ours.
-
-    Example:
-        >>> import jax, perfjax as pj
-        >>> counts = [400, 410, 421, 429, 440]
-        >>> fitted = pj.calibration.fit(counts, pj.preset("randomized-response"), free="leave")
-        >>> found = pj.calibration.identifiability(fitted)
-        >>> ranges = pj.calibration.parameter_ranges(found, key=jax.random.key(0), draws=8)
-        >>> tune_fitted(fitted.scenario, ranges).probability_privacy_pays in (0.0, 1.0)
-        True
     """
     _check.as_kind(ranges, "ranges", Ranges).check(scenario)
     objective = CumulativeError() if objective is None else objective
