@@ -12,7 +12,8 @@ from perfjax.calibration._search import climb, prepared
 
 __all__ = ["posterior_draws"]
 
-STEPS = 40  # of every walker
+STEPS, FROM_END = 40, 240  # of every walker; and of those that start from an estimate at an end of its range
+AT_END = 6.0  # of log odds
 STRETCH = 2.0
 FAR = 12.0  # of a log density below the greatest, where no walker starts
 
@@ -46,7 +47,8 @@ def posterior_draws(fitted: Fit, key: Array, count: int) -> Float[Array, "count 
     start = np.where(near, np.arange(value.size), random.choice(np.flatnonzero(near), value.size))
     walkers, value = walkers[start], value[start]
     halves = np.split(np.arange(value.size), 2)
-    for _ in range(STEPS):
+    at_end = np.any(np.abs(np.asarray(fitted.places, float)[odds]) > AT_END)
+    for _ in range(FROM_END if at_end else STEPS):
         for moving, still in (halves, halves[::-1]):
             towards = walkers[random.choice(still, moving.size)]
             factor = (1 + (STRETCH - 1) * random.random(moving.size)) ** 2 / STRETCH
