@@ -27,9 +27,9 @@ class Study(NamedTuple):
     covered: np.ndarray  # [data sets, parameters]
 
 
-def study(truth: Scenario, series: calibration.Series) -> Study:
-    fitted = calibration.fit(series, truth)
-    places = jnp.stack([unconstrained(name, truth.leaves()[name]) for name in NAMES])
+def study(truth: Scenario, series: calibration.Series, names: tuple[str, ...] = NAMES) -> Study:
+    fitted = calibration.fit(series, truth, free=names)
+    places = jnp.stack([unconstrained(name, truth.leaves()[name]) for name in names])
     return Study(fitted, np.asarray(places), covers(fitted, places))
 
 
@@ -63,7 +63,8 @@ def covers(fitted: calibration.Fit, places: jax.Array) -> np.ndarray:
 def simulated_flows(truth: Scenario, noise: np.ndarray, sets: int, seed: int) -> calibration.Series:
     """Counts, leavers and joiners, drawn by NumPy from the model; no more is observed once `FEW` users are left."""
     random = np.random.default_rng(seed)
-    q, r = float(truth.participation.leave), float(truth.participation.recruit)
+    who = truth.participation
+    of_leaked, of_spared = ([float(x) for x in rates] for rates in (who.leaked, who.spared))
     law = jax.jit(jax.vmap(lambda n, x, s: pj.leakage.given_noise(truth.mechanism, truth.leakage, n, x, s)))
     n, unknown = np.full(sets, float(truth.population)), np.full(sets, np.nan)
     rows = []
@@ -72,7 +73,9 @@ def simulated_flows(truth: Scenario, noise: np.ndarray, sets: int, seed: int) ->
         spread = np.sqrt(np.maximum(n * np.asarray(given.spread), 0))
         leaked = np.round(n * np.asarray(given.leaked) + spread * random.standard_normal(sets))
         leaked = np.clip(leaked, 0, n).astype(int)
-        out, new = random.binomial(leaked, q), random.binomial(n.astype(int) - leaked, r)
+        spared = n.astype(int) - leaked
+        flows = zip(of_leaked, of_spared, strict=True)
+        out, new = (random.binomial(leaked, p) + random.binomial(spared, q) for p, q in flows)
         seen = n > FEW
         rows.append([np.where(seen, column, np.nan) for column in (n, out, new)])
         n = np.where(seen, n - out + new, n)

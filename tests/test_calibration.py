@@ -252,7 +252,7 @@ def test_bad_arguments_are_one_clear_line():
     with pytest.raises(ValueError, match="Unknown parameter in `free` `leav`: did you mean `leave`"):
         calibration.fit(counts, QUARTERS, free=("leav",))
     with pytest.raises(ValueError, match="Unknown parameter in `free` `threshold`"):
-        calibration.fit([30, 31, 29], response())
+        calibration.fit([30, 31, 29], response(), free=("leave", "threshold"))
     policy = pj.LogLinearPolicy(1.0, power=0.5, rate=0.0, reference=100.0, low=0.1, high=10.0)
     with pytest.raises(ValueError, match="must have no policy where the series has no noise"):
         calibration.fit(counts, response().replace(policy=policy), free="leave")

@@ -4,6 +4,7 @@
 | --- | --- |
 | what was observed | `Series`, `load_series`, `published_series` |
 | which parameters explain it | `fit`, with `Beta`, `LogNormal`, `survey_prior`; `bias` |
+| whether leaks matter at all | `leak_test` |
 | what the counts identify | `identifiability`, `profiles` |
 | what it means for the best noise | `best_noise` |
 | what it leaves open, in a file | `parameter_ranges`, `save_fit`, `load_ranges` |
@@ -23,6 +24,8 @@ from perfjax.calibration._fitted import outcome_of_draws as outcome_of_draws
 from perfjax.calibration._fitted import tune_fitted as tune_fitted
 from perfjax.calibration._identifiability import Identifiability as Identifiability
 from perfjax.calibration._identifiability import identifiability as identifiability
+from perfjax.calibration._leak_test import LeakTest as LeakTest
+from perfjax.calibration._leak_test import leak_test as leak_test
 from perfjax.calibration._meaning import BestNoise as BestNoise
 from perfjax.calibration._meaning import best_noise as best_noise
 from perfjax.calibration._priors import AbstractPrior as AbstractPrior
@@ -47,6 +50,7 @@ __all__ = [
     "Fit",
     "FittedOptimum",
     "Identifiability",
+    "LeakTest",
     "LogNormal",
     "Outcome",
     "Profile",
@@ -57,6 +61,7 @@ __all__ = [
     "design_experiment",
     "fit",
     "identifiability",
+    "leak_test",
     "load_ranges",
     "load_series",
     "outcome_of_draws",

@@ -22,6 +22,7 @@ from perfjax.scenario import Scenario, as_single
 __all__ = ["DETECTED", "KNOWN", "Fit", "by_means", "deviations", "fit", "fit_as_planned", "refit"]
 
 RIDGES, ONE_TOP = (15, 4), (0, 2)  # steps from every start, and how many of them go on
+NO_RECRUITS = 1e-3  # of a recruit probability that is as good as 0
 DETECTED = 0.01  # of the tests for more and for less variation: the chance of a false alarm of each
 BARELY = 1e-6  # over 1, a dispersion that has only means believed and widens nothing
 KNOWN = 1.83  # of log odds: a quarter of the width of what a flat prior leaves open, 95 % of it
@@ -137,7 +138,7 @@ def fit(
     series: object,
     scenario: Scenario,
     *,
-    free: Sequence[str] = ("leave", "recruit", "threshold"),
+    free: Sequence[str] | None = None,
     prior: Mapping[str, AbstractPrior] | None = None,
 ) -> Fit:
     """Estimate parameters from observed counts: maximum likelihood, or the most probable values under a prior.
@@ -164,8 +165,12 @@ def fit(
             front.
         scenario: what is known: mechanism, leakage rule, floor and cap, recruiters; and the noise, one value or one per
             round, unless the series has a column for it. Its population plays no role.
-        free: which of leave (q), recruit (r) and threshold (tau) to fit; the others are as the scenario has them.
-        prior: by parameter, `Beta` (leave, recruit) or `LogNormal` (threshold).
+        free: which of leave (q), recruit (r), threshold (tau), leave_spared and recruit_leaked to fit; the others are
+            as the scenario has them. None: leave, recruit and threshold. Mean counts know recruit less leave_spared and
+            leave less recruit_leaked only: with the second of a pair at 0, the first is what is left of it. Where the
+            counts of one series fall whatever the noise, so that recruit comes out as 0, None means leave_spared in
+            place of recruit. Leavers and joiners, with noise that varies, tell all of them apart.
+        prior: by parameter, `Beta` (probabilities) or `LogNormal` (threshold).
 
     Returns:
         `Fit`. An estimate is a number even where the counts say nothing about it: `identifiability` tells which is so.
@@ -187,10 +192,36 @@ def fit(
         raise ValueError("Function `fit` can't be traced: call it outside of `jax.jit`, `jax.vmap` and `jax.grad`.")
     series = as_series(series)
     check_count_level(as_single(scenario).mechanism, instead=None)
+    found = _fit_checked(series, scenario, _usual(scenario) if free is None else free, prior)
+    if free is not None or not _falls_anyway(found, prior):
+        return found
+    instead = tuple("leave_spared" if name == "recruit" else name for name in found.free)
+    other = _fit_checked(series, scenario.replace(recruit=0.0), instead, prior)
+    return other if _explains(other) > _explains(found) else found
+
+
+def _usual(scenario) -> tuple[str, ...]:
+    return tuple(name for name in ("leave", "recruit", "threshold") if name in scenario.leaves())
+
+
+def _fit_checked(series, scenario, free, prior) -> Fit:
     free = as_free(free, scenario)
     check_fits(series, scenario, free)
-    priors = as_priors(prior, free)
-    return fit_as_planned(series, scenario, free, priors, plan_of(series, scenario))
+    return fit_as_planned(series, scenario, free, as_priors(prior, free), plan_of(series, scenario))
+
+
+def _falls_anyway(found, prior) -> bool:
+    """Whether spared users seem to leave faster than they recruit, which a fit of recruit alone can't say."""
+    several = found.log_likelihood.ndim or found.problem.plan.ridges  # or noise that hardly varied, which can't tell
+    known = float(found.problem.scenario.participation.leave_spared.max()) > 0 or "recruit" in (prior or {})
+    if several or known:
+        return False
+    return float(found.estimate["recruit"]) < max(NO_RECRUITS, 2 * float(found.standard_error["recruit"]))
+
+
+def _explains(fitted) -> tuple[float, float]:
+    """How well: quasi likelihoods of different dispersions can't be compared, the dispersions can."""
+    return -float(fitted.dispersion), float(fitted.log_likelihood)
 
 
 def fit_as_planned(

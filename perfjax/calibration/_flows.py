@@ -60,15 +60,17 @@ def _log_flows(scenario, law, n, out, new):
     mean, variance = n[:, None] * law.given.leaked, n[:, None] * law.given.spread + 1 / 12
     if shared_dimensions(scenario.mechanism):
         mean, variance = without_gaps(mean, variance, law.weight)
-    # Of the leaked count: where spared users never leave, at least the leavers; likewise for joiners.
-    least = jnp.where(who.leave_spared > 0, 0, out)
-    most = jnp.where(who.leaked.recruit > 0, n, n - new)
+    # Of the leaked count: where spared users never leave, at least the leavers; likewise for joiners. What the normal
+    # puts below 0 or above n is held there, as in the law.
+    least = jnp.where((who.leave_spared > 0) | (out <= 0), -jnp.inf, out)
+    most = jnp.where((who.leaked.recruit > 0) | (new <= 0), jnp.inf, n - new)
     peak, width = jax.lax.stop_gradient(_peak(who, mean, variance, law.weight, n, out, new))
     node, log_weight = hermite(LEAKED_NODES, n.dtype)
-    leaked = jnp.clip(peak, least, most)[:, None] + width[:, None] * node
-    possible = (leaked >= least[:, None] - 0.5) & (leaked <= most[:, None] + 0.5)
-    leaked = jnp.clip(leaked, least[:, None], most[:, None])
-    off = (leaked[:, None] - mean[..., None]) ** 2 / variance[..., None]  # [terms, shared, nodes]
+    at = jnp.clip(peak, jnp.maximum(least, 0), jnp.minimum(most, n))[:, None] + width[:, None] * node
+    possible = (at >= least[:, None] - 0.5) & (at <= most[:, None] + 0.5)
+    at = jnp.clip(at, least[:, None], most[:, None])
+    leaked = jnp.clip(at, 0, n[:, None])
+    off = (at[:, None] - mean[..., None]) ** 2 / variance[..., None]  # [terms, shared, nodes]
     log_each = -(off + jnp.log(2 * jnp.pi * variance[..., None])) / 2
     log_prior = jax.nn.logsumexp(log_each, axis=1, b=law.weight[..., None])
     spared = n[:, None] - leaked

@@ -9,11 +9,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from perfjax.calibration._fit import DETECTED, KNOWN, Fit
+from perfjax.calibration._leak_test import LeakTest, leak_test
 from perfjax.calibration._profile import GROWTH, Profile, profiled
 from perfjax.reconstruction import Reason, contrast_bound, split_columns, target_reason
 
 __all__ = ["Identifiability", "identifiability", "listed", "mean_rows", "narrowed"]
 
+BACKGROUND = ("leave_spared", "recruit_leaked")
+BY_LEAKS = ("leave", "threshold", "recruit_leaked")  # parameters that mean nothing if leaks play no role
 ALONG = 0.05  # of a parameter, the share of its square that may lie across the known directions
 
 
@@ -32,7 +35,9 @@ class Identifiability(eqx.Module):
         rests_on: by parameter, what its interval rests on. "means": the mean counts (leavers, joiners) alone, without
             the prior, narrow it so, and its range is closed. "spread": they do not, but how much the counts vary about
             their means does, as far as nothing but the model moves them. "prior" or "nothing": neither does, and there
-            is a prior or none.
+            is a prior or none. Where leaks are not shown to matter, nothing that they decide rests on the counts: its
+            interval takes for granted that they do.
+        leaks: whether the counts show that leaks matter at all.
         constant_noise: whether all releases had the same noise.
     """
 
@@ -44,6 +49,7 @@ class Identifiability(eqx.Module):
     rank: int = eqx.field(static=True)
     rests_on: dict[str, str] = eqx.field(static=True)
     constant_noise: bool = eqx.field(static=True)
+    leaks: LeakTest
 
     @property
     def identified(self) -> dict[str, bool]:
@@ -58,7 +64,7 @@ class Identifiability(eqx.Module):
     @property
     def sentences(self) -> list[str]:
         """The sentences of the verdict."""
-        return [*_known_in_words(self), *_unknown_in_words(self), *_dispersion_in_words(self.fitted)]
+        return [self.leaks.words, *_known_in_words(self), *_unknown_in_words(self), *_dispersion_in_words(self.fitted)]
 
     def __str__(self) -> str:
         return "\n".join([self.verdict, *(f"  {profile}" for profile in self.profiles.values())])
@@ -72,7 +78,8 @@ def identifiability(fitted: Fit, *, level: float = 0.95) -> Identifiability:
     alone narrow it to less than half of what a flat prior leaves of its log odds (of its logarithm, by as much), along
     directions that they know, and its profile likelihood closes on both sides. The others have a range, not an
     estimate. What only the variances of the counts narrow is told apart: any other reason for counts to vary, such as
-    people who come and go by themselves, would move it.
+    people who come and go by themselves, would move it. And none of what leaks decide is identified where
+    the counts don't show that leaks matter: see `leak_test`.
 
     Args:
         fitted: the fit of one series.
@@ -99,10 +106,12 @@ def identifiability(fitted: Fit, *, level: float = 0.95) -> Identifiability:
     strengths, directions, known, by_means = narrowed(rows)
     by_spread = narrowed(data_rows(fitted)).parameters
     closed = [all(found[name].closed) for name in fitted.free]
+    leaks = leak_test(fitted)
+    told = np.array([leaks.verdict != "not shown" or name not in BY_LEAKS for name in fitted.free])
     reasons = {name: Reason(int(target_reason(*split_columns(rows, i)))) for i, name in enumerate(fitted.free)}
     noise = np.asarray(fitted.series.noise)[:-1]
     otherwise = "nothing" if all(one.is_flat for one in fitted.problem.prior) else "prior"
-    on = np.select([by_means & closed, by_spread & closed], ["means", "spread"], otherwise)
+    on = np.select([by_means & closed & told, by_spread & closed & told], ["means", "spread"], otherwise)
     return Identifiability(
         fitted=fitted,
         profiles=found,
@@ -112,6 +121,7 @@ def identifiability(fitted: Fit, *, level: float = 0.95) -> Identifiability:
         rank=int(np.sum(known)),
         rests_on=dict(zip(fitted.free, on.tolist(), strict=True)),
         constant_noise=bool(np.all(noise[~np.isnan(noise)] == noise[0])),
+        leaks=leaks,
     )
 
 
@@ -150,7 +160,7 @@ def _known_in_words(found):
     n, x = (float(value) for value in fitted.problem.growth_place)
     estimate, low, high = growth.shown
     mechanism, who = fitted.problem.scenario.mechanism, fitted.problem.scenario.participation
-    formula = "1 + r - (q + r) p" if who.recruiters == "spared" else "1 + r - q p"
+    formula = _formula(who, {name for name in BACKGROUND if name in fitted.free or float(getattr(who, name)) > 0})
     yield (
         f"The growth factor C = {formula} per round, at {mechanism.noise_label} {x:.4g} and {n:.6g} users, is"
         f" {estimate} ({growth.level:.0%} interval {low} to {high})."
@@ -158,6 +168,16 @@ def _known_in_words(found):
     known = [name for name, sure in found.identified.items() if sure]
     if known:
         yield f"The counts identify {listed(known)}."
+
+
+def _formula(who, background):
+    """The growth factor, with the symbols of the rates that are not 0."""
+    everyone = who.recruiters == "everyone"
+    if not background:
+        return "1 + r - q p" if everyone else "1 + r - (q + r) p"
+    less = " - q_spared" if "leave_spared" in background else ""
+    recruits = "" if everyone else " + r" + (" - r_leaked" if "recruit_leaked" in background else "")
+    return f"1 + r{less} - (q{less}{recruits}) p"
 
 
 def _unknown_in_words(found):

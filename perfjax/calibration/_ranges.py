@@ -166,7 +166,8 @@ def parameter_ranges(
         p_values={
             "overdispersion": float(fitted.dispersion_p_value),
             "underdispersion": float(fitted.underdispersion_p_value),
-        },
+        }
+        | ({} if found.leaks.reason else {"leaks": found.leaks.p_value}),
     )
 
 

@@ -46,7 +46,10 @@ def fit(
     prior: Annotated[
         list[str] | None, typer.Option(help="leave=beta(2,16), threshold=lognormal(0.02,1), or survey (for leave).")
     ] = None,
-    free: Annotated[str | None, typer.Option(help="Parameters to fit, separated by commas; all if not given.")] = None,
+    free: Annotated[
+        str | None,
+        typer.Option(help="Parameters to fit, separated by commas; also leave_spared and recruit_leaked."),
+    ] = None,
     replicates: Annotated[int, typer.Option(help="Draws for the interval of the best noise; 0: none.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed of these draws.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write the fitted scenario here (TOML).")] = None,
@@ -73,7 +76,7 @@ def fit(
             "Neither --scenario nor --preset was given: the mechanism and leaks of preset breach-survey are assumed."
         ]
     start = _start(pj, chosen_scenario(pj, scenario, preset), series, notes)
-    names, priors = _free(start, free), _priors(calibration, prior)
+    names, priors = _free(free), _priors(calibration, prior)
     with console(stderr=True).status("Fitting") as step:
         with by_column(data, {"population": column, **columns}):
             fitted = calibration.fit(series, start, free=names, prior=priors)
@@ -120,9 +123,8 @@ def _unknown(report):
     return [name for name, sure in report["identified"].items() if not sure]
 
 
-def _free(scenario, names):
-    known = [name for name in ("leave", "recruit", "threshold") if name in scenario.leaves()]
-    return tuple(known) if names is None else tuple(name.strip() for name in names.split(","))
+def _free(names):
+    return None if names is None else tuple(name.strip() for name in names.split(","))
 
 
 def _priors(calibration, texts):
@@ -182,6 +184,7 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
     report = {
         "rows": fitted.series.rounds + 1,
         "converged": bool(fitted.converged),
+        "leaks": found.leaks.summary(),
         "verdict": found.verdict,
         "notes": notes,
         "identified": found.identified,
@@ -206,11 +209,16 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
         },
     }
     if meaning is not None:
+        doubted = found.leaks.verdict == "not shown"
         low, high = (float(x) for x in meaning.interval)
+        if doubted:
+            bare = float(fitted.problem.scenario.mechanism.no_privacy)
+            low, high = min(low, bare), max(high, bare)
         report["best_noise"] = {
             "name": fitted.problem.scenario.mechanism.noise_name,
             "label": fitted.problem.scenario.mechanism.noise_label,
-            "estimate": float(meaning.optimum.noise) if all(found.identified.values()) else None,
+            "estimate": float(meaning.optimum.noise) if all(found.identified.values()) and not doubted else None,
+            "if_leaks_matter": float(meaning.optimum.noise),
             "status": pj.Status(int(meaning.optimum.status)).meaning,
             "counted": pj.objectives.counted_words(meaning.optimum.objective, meaning.optimum.scenario.rounds),
             "low": low,
@@ -219,7 +227,8 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
             "by": meaning.by,
             "regret": meaning.regret,
             "high_regret": meaning.high_regret,
-            "probability_privacy_pays": meaning.probability_privacy_pays,
+            # Without a role for leaks nobody leaves because of one, and any noise is an error for nothing.
+            "probability_privacy_pays": meaning.probability_privacy_pays * (found.leaks.weight if doubted else 1.0),
             "budgets": pj.privacy.budget_lines(pj.mean_field(meaning.optimum.scenario).privacy()),
         }
     return report
@@ -227,6 +236,7 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
 
 def _print(report: dict[str, Any], fitted) -> None:
     screen = console()
+    screen.print(report["leaks"]["words"])
     table = Table(title=f"Fit of {fitted.series}", title_justify="left")
     for heading in ("", "estimate", "95 % low", "95 % high", "known from the counts"):
         table.add_column(heading, justify="left" if heading == "" else "right")
@@ -236,7 +246,8 @@ def _print(report: dict[str, Any], fitted) -> None:
     if best is not None:
         table.add_row(f"best {best['label']}", *_numbers(best), "")
     screen.print(table)
-    for text in (report["verdict"], *report["notes"], *_closing(report, best)):
+    verdict = report["verdict"].removeprefix(report["leaks"]["words"]).strip()
+    for text in (verdict, *report["notes"], *_closing(report, best)):
         screen.print(text)
 
 
@@ -263,11 +274,24 @@ def _closing(report: dict[str, Any], best: dict[str, Any] | None) -> Iterator[st
         if best["status"] != Status.INTERIOR.meaning:
             yield f"Best {best['label']}: {best['status']}."
         yield f"The best {best['label']} has the least error of {best['counted']}, from the last count on."
-        likely, most = (_cost(best[name]) for name in ("regret", "high_regret"))
-        yield (
-            f"Tuning with the estimate costs up to {likely} the error of tuning with the truth in half of the draws,"
-            f" up to {most} in 95 %; privacy pays with probability {best['probability_privacy_pays']:.2f}, at:"
-        )
-        yield from (f"  {line}" for line in best["budgets"])
+        yield from _doubted(report, best) if report["leaks"]["verdict"] == "not shown" else _regretted(best)
     if _unknown(report):
         yield f"To learn more: {_more(report)}."
+
+
+def _regretted(best) -> Iterator[str]:
+    likely, most = (_cost(best[name]) for name in ("regret", "high_regret"))
+    yield (
+        f"Tuning with the estimate costs up to {likely} the error of tuning with the truth in half of the draws,"
+        f" up to {most} in 95 %; privacy pays with probability {best['probability_privacy_pays']:.2f}, at:"
+    )
+    yield from (f"  {line}" for line in best["budgets"])
+
+
+def _doubted(report, best) -> Iterator[str]:
+    yield (
+        f"The best {best['label']} is left open: without a role for leaks no privacy is best, with one"
+        f" {best['if_leaks_matter']:.3g}. The counts give the latter a probability of {report['leaks']['weight']:.2f}"
+        f" (Schwarz's criterion, from even odds); privacy pays with probability"
+        f" {best['probability_privacy_pays']:.2f}."
+    )
