@@ -17,7 +17,7 @@ ROOT = Path(perfjax.__file__).parent
 MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "perfjax.") if not m.name.endswith("__main__"))
 # Lower layers first; a module imports from its own layer or from lower ones.
 LAYERS = [
-    ["_check", "_chi_square", "_csv", "_digits", "_lbfgs", "_linear", "_fields", "quadratic_forms"],
+    ["_check", "_chi_square", "_csv", "_digits", "_lbfgs", "_linear", "_fields", "_square_root", "quadratic_forms"],
     ["accounting", "theorems"],
     ["binomial"],
     ["count_privacy", "reconstruction"],

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from perfjax._check import as_choice, in_range
+from perfjax._square_root import square_root
 from perfjax.accounting._arguments import as_same_shape
 from perfjax.accounting._roots import increasing_root
 from perfjax.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
@@ -242,7 +243,9 @@ def effective_epsilon(*, kappa: ArrayLike, delta: ArrayLike, joint_sensitivity: 
     kappa = in_range(kappa, "kappa", 0.0, open_low=True)
     delta = in_range(delta, "delta", 0.0, 1.0, open_low=True, open_high=True)
     joint_sensitivity = in_range(joint_sensitivity, "joint_sensitivity", 0.0, open_high=True)
-    return gaussian_epsilon(delta=delta, mu=mu_from_noise(noise_std=_root(kappa), sensitivity=_root(joint_sensitivity)))
+    return gaussian_epsilon(
+        delta=delta, mu=mu_from_noise(noise_std=square_root(kappa), sensitivity=square_root(joint_sensitivity))
+    )
 
 
 def _budget(epsilon, delta):
@@ -259,9 +262,3 @@ def _excess_delta(log_epsilon, delta):
     """log of the true δ over the claimed one; increases with ε."""
     epsilon = jnp.exp(log_epsilon)
     return jnp.log(gaussian_delta(epsilon=epsilon, mu=epsilon / _classic_scale(delta))) - jnp.log(delta)
-
-
-def _root(x):
-    """√x, with derivative 0 where it is infinite, at x = 0."""
-    positive = x > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from perfjax._check import as_choice, as_floats, in_range
+from perfjax._square_root import square_root
 from perfjax.accounting._arguments import as_same_shape
 from perfjax.accounting._roots import increasing_root
 
@@ -177,9 +178,9 @@ def _classic_epsilon(rho, delta):
     unbounded = jnp.isinf(rho) | ((delta == 0) & (rho > 0))
     rho_ = jnp.where(unbounded, 0, rho)
     product = rho_ * -jnp.log(jnp.where(delta > 0, delta, 1))
-    curved = product > 0
-    root = jnp.where(curved, jnp.sqrt(jnp.where(curved, product, 1)), 0)
-    return jnp.where(unbounded, jnp.inf, (rho_ + 2 * root) * (1 + _rounding(curved.astype(rho_.dtype))))
+    # Exact at δ = 1, where the bound is ρ itself.
+    rounding = _rounding((product > 0).astype(rho_.dtype))
+    return jnp.where(unbounded, jnp.inf, (rho_ + 2 * square_root(product)) * (1 + rounding))
 
 
 @jax.jit

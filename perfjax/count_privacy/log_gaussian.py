@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
+from perfjax._square_root import square_root
 from perfjax.accounting._roots import increasing_root
 from perfjax.count_privacy._arguments import check_ranges
 from perfjax.count_privacy._exact import Arithmetic
@@ -338,8 +339,7 @@ def path_budget(budgets: Numbers, *, axis: int = -1) -> Float[Array, "..."]:
         triangle inequality are ours. Exact for the log-Gaussian mechanism.
     """
     (budgets,) = check_ranges(count=budgets)
-    used = budgets > 0
-    return jnp.sum(jnp.where(used, jnp.sqrt(jnp.where(used, budgets, 1)), 0), axis=axis) ** 2
+    return jnp.sum(square_root(budgets), axis=axis) ** 2
 
 
 def clip_aware_sigma(relative_error: Numbers, shift: Numbers) -> Float[Array, "..."]:

@@ -13,6 +13,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
 from perfjax._linear import product
+from perfjax._square_root import square_root
 from perfjax.law._kernel import Kernel, Moments
 from perfjax.law._nodes import Grid, on_nodes
 from perfjax.law._normal import density_and_tail
@@ -100,7 +101,7 @@ def with_errors(spread: Spread, few: Float[Array, " few"], participation: Partic
     # Rare runs far below the others share one bin, and where these are at the cap hardly anything else varies.
     astray = jax.lax.cummax(fine.astray)
     some = astray > 0
-    astray = jnp.where(some, astray / jnp.where(some, fine.std + jnp.sqrt(jnp.where(some, astray, 1)), 1), 0)
+    astray = jnp.where(some, astray / jnp.where(some, fine.std + square_root(astray), 1), 0)
     std_error = jnp.abs(jnp.diff(spread.std)[:, 0]) / 2 + least + astray
     return fine, std_error, jnp.max(jnp.abs(both[:, 1] - both[:, 0]), axis=-1) / 2 + 5 * least + 0.5
 
@@ -192,8 +193,7 @@ def _moments_of(state, few):
     """Mean and standard deviation."""
     mean = product(state.few, few) + product(state.mass, state.mean)
     variance = product(state.few, (few - mean) ** 2) + product(state.mass, state.variance + (state.mean - mean) ** 2)
-    varies = variance > 0
-    return mean, jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0)
+    return mean, square_root(variance)
 
 
 def _following(kernel, moments, state) -> tuple[_Normals, Float[Array, " few"]]:
@@ -203,8 +203,7 @@ def _following(kernel, moments, state) -> tuple[_Normals, Float[Array, " few"]]:
     variance, and so has what becomes of them, to the second order of how growth varies within the bin.
     """
     who, nodes = kernel.scenario.participation, kernel.grid.nodes
-    varies = state.variance > 0
-    std = jnp.where(varies, jnp.sqrt(jnp.where(varies, state.variance, 1)), 0)
+    std = square_root(state.variance)
     places = who.bounded(jnp.stack([state.mean - std, state.mean + std]))
     growth, spread, weight = _interpolated(kernel, moments, places)
     low, high = places[..., None] * growth
@@ -223,7 +222,7 @@ def _interpolated(kernel, moments: Moments, places):
     """Growth, spread and weights of what users share, at `places`: cubic between the populations of the kernel."""
     x = jax.lax.cummax(kernel.sources[:-1])
     table = jnp.stack([moments.growth, moments.spread, moments.weight], axis=1)[:-1]
-    left = jnp.clip(jnp.searchsorted(x, places, side="right", method="compare_all") - 1, 0, x.size - 2)
+    left = _left_of(places, x)
     before, right, after = jnp.maximum(left - 1, 0), left + 1, jnp.minimum(left + 2, x.size - 1)
 
     def secant(i, j):

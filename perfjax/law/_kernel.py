@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from perfjax._linear import product
+from perfjax._square_root import square_root
 from perfjax.law._nodes import SMALL, Grid, on_nodes
 from perfjax.law._normal import density_and_tail
 from perfjax.leakage import AbstractLeakage, GivenNoise, given_noise, shared_weights
@@ -116,8 +117,7 @@ def _normal_rows(populations, growth, spread, weight, nodes) -> Float[Array, "n 
     E[(X - a)^+] below the mean and of E[(a - X)^+] above it, whichever is small there: nothing cancels.
     """
     n = populations[:, None]
-    varies = spread > 0  # the square root has no derivative at 0
-    std = jnp.where(varies, jnp.sqrt(jnp.where(varies, n * spread, 1)), 0)
+    std = square_root(n * spread)
     return jax.lax.map(lambda row: _hat_weights(*row, nodes), (n * growth, std, weight), batch_size=ROWS)
 
 

@@ -10,6 +10,7 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax._linear import product
+from perfjax._square_root import square_root
 from perfjax.law._bins import FEW, Spread, quantile_of, spread_of, with_errors
 from perfjax.law._kernel import Kernel, kernel_of
 from perfjax.law._nodes import WHOLE, grid, on_every_other, on_nodes
@@ -275,12 +276,11 @@ def _moments(scenario, x, states) -> dict[str, Array]:
     expected = jnp.where(jnp.any(~finite & (states > 0), axis=-1), jnp.inf, expected)
     mean = jnp.append(start, product(states[:, 0], x))
     variance = jnp.sum(states[:, 0] * (x - mean[1:, None]) ** 2, axis=-1)
-    varies = variance > 0  # the square root has no derivative at 0
     return {
         "nodes": x,
         "probability": jnp.concatenate([on_nodes(x, start)[None], states[:, 0]]),
         "mean": mean,
-        "std": jnp.append(0, jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0)),
+        "std": jnp.append(0, square_root(variance)),
         "expected_error": jnp.append(at_once, expected[:, 0]),
         "surviving_error": jnp.append(jnp.where(alive_start > 0, at_once, 0), expected[:, 1]),
         "collapse_probability": jnp.maximum(1 - alive, 0),

@@ -16,6 +16,7 @@ from perfjax import _check, count_privacy, theorems
 from perfjax._check import Numbers
 from perfjax._chi_square import lower_quantile, upper_quantile
 from perfjax._linear import product
+from perfjax._square_root import square_root
 from perfjax.leakage._pairs import SPLITS, AbstractLeakage, Split
 from perfjax.mechanisms import GaussianMean, ShiftedLogCount
 from perfjax.mechanisms._gaussian import CLIPPING_POINTS, quasi_normals
@@ -146,7 +147,7 @@ def _clipped_distances(mechanism, population):
     center = mechanism.mean + moments.bias
     factor = jnp.linalg.cholesky(moments.covariance)
     crowd = jnp.maximum(population - 2, 0)
-    spread = jnp.where(crowd > 0, jnp.sqrt(jnp.where(crowd > 0, crowd, 1)), 0)
+    spread = square_root(crowd)
     sum_of_rest = crowd * center + spread * product(jnp.asarray(rest, center.dtype), factor.T)
     others = (mechanism.clipped_records(other) + sum_of_rest) / (1 + crowd)
     gap = mechanism.clipped_records(own) - others
@@ -219,7 +220,7 @@ def _recomputed(distance, noise, population, threshold, dim):
     rest, weight = across(limit, dim)
     e = gain - rest / (2 * n)
     square = k * k + 2 * e / n
-    root = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    root = square_root(square)
     reach = jnp.where(square > 0, k + root, 1)
     inside = ndtr(jnp.clip(n * reach, -100, 100)) - ndtr(jnp.clip(-2 * e / reach, -100, 100))
     return jnp.sum(jnp.where(square > 0, weight * inside, 0))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from perfjax._check import Numbers, as_floats, in_range
+from perfjax._square_root import square_root
 from perfjax.reconstruction._arguments import as_records, as_releases, inside, longest
 
 __all__ = [
@@ -260,7 +261,7 @@ def two_moment_estimate(moments: Numbers) -> Float[Array, "... 2"]:
     """
     (y,) = as_floats(moments=moments)
     mid, spread = y[..., 0], y[..., 1] - y[..., 0] ** 2
-    gap = jnp.where(spread > 0, jnp.sqrt(jnp.where(spread > 0, spread, 1)), 0)
+    gap = square_root(spread)
     return jnp.stack([mid - gap, mid + gap], -1)
 
 

@@ -9,10 +9,11 @@ from jaxtyping import Array, Float
 from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._linear import product
+from perfjax._square_root import square_root
 from perfjax.reconstruction._box import closest
 from perfjax.reconstruction.design_labels._transcript import HybridTranscript, as_arguments, as_shares
 
-__all__ = ["closest_records", "profiled_separation", "root", "swap_moves", "swap_separations"]
+__all__ = ["closest_records", "profiled_separation", "swap_moves", "swap_separations"]
 
 GRID_STARTS = 64  # random starts of a search over records, beside the corners
 
@@ -47,7 +48,7 @@ def swap_separations(
         [0.  0.5]
     """
     records, shares, target, kappa = as_arguments(transcript, records, shares, target, kappa)
-    return root(product(swap_moves(transcript, records, target), shares) / kappa)
+    return square_root(product(swap_moves(transcript, records, target), shares) / kappa)
 
 
 def profiled_separation(
@@ -127,12 +128,6 @@ def _box(records, radius, low, high):
     return jnp.broadcast_to(low, records.shape), jnp.broadcast_to(high, records.shape)
 
 
-def root(square: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The square root, with derivative 0 at 0."""
-    positive = square > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
-
-
 def swap_moves(transcript: HybridTranscript, records: Float[Array, " m"], target: int) -> Float[Array, "m types"]:
     """(v_g(z) - v_g(swapped))², by the record that the target swaps places with."""
 
@@ -147,7 +142,7 @@ def swap_moves(transcript: HybridTranscript, records: Float[Array, " m"], target
 
 @eqx.filter_jit
 def _profiled(transcript, records, weights, low, high):
-    return root(_closest(transcript, transcript.values(records), weights, low, high, near=records)[1])
+    return square_root(_closest(transcript, transcript.values(records), weights, low, high, near=records)[1])
 
 
 @eqx.filter_jit

@@ -13,8 +13,9 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._lbfgs import least_iterate
 from perfjax._linear import product
+from perfjax._square_root import square_root
 from perfjax.reconstruction.design import Design, bound
-from perfjax.reconstruction.design_labels._separation import root, swap_moves
+from perfjax.reconstruction.design_labels._separation import swap_moves
 from perfjax.reconstruction.design_labels._transcript import HybridTranscript, as_arguments
 
 __all__ = ["label_risk", "least_label_risk", "minimal_shares", "separated_optimal"]
@@ -115,7 +116,7 @@ def _others(records, target):
 def _label_risk(transcript, records, shares, target, kappa):
     others = _others(records, target)
     squares = product(swap_moves(transcript, records, target), shares) / kappa
-    wrong = ndtr(-root(squares) / 2) * others
+    wrong = ndtr(-square_root(squares) / 2) * others
     local = bound(jax.jacfwd(transcript.values)(records), shares, 1 - others)
     return kappa * local + jnp.sum(wrong * (records - records[target]) ** 2)
 
