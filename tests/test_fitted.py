@@ -366,6 +366,8 @@ def test_clipping_that_binds_says_which_radius_does_not():
     assert "simulate_users" not in str(caught.value)
     assert not clipped.replace(clip_radius=least).mechanism.clips
     assert clipped.replace(clip_radius=least - 0.01).mechanism.clips
+    with pytest.raises(ValueError, match=r"give `clip_radius` at least 7.64 \(fewer"):
+        jax.grad(lambda radius: pj.population_law(clipped.replace(clip_radius=radius)).mean[-1])(3.0)
     elsewhere = gaussian(1.0, dim=8, clip_radius=3.0, mean=2.0, covariance=4.0).mechanism
     close(elsewhere.least_unclipped_radius(), 2 * np.sqrt(8) + 2 * np.sqrt(scipy.stats.chi2.isf(1e-9, 8)), 1e-9)
 

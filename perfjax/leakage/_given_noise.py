@@ -16,7 +16,9 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
+from perfjax import _check
 from perfjax._linear import product
+from perfjax._square_root import square_root
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove, across
 from perfjax.leakage._pairs import AbstractLeakage, PairTable, guarded, split
 from perfjax.leakage._reconstructed import ReconstructedWithin, bounded_ratio
@@ -67,7 +69,13 @@ def given_noise(
 def check_count_level(mechanism: AbstractMechanism, *, instead: str | None = "use `simulate_users`") -> None:
     """Raise a `ValueError` if leaks can't be counted without following every user.
 
-    It says what would have a closed law, and `instead` what can be done without one.
+    Args:
+        mechanism: what releases.
+        instead: what else the message advises, beside the nearest mechanism whose leaks can be counted; None for
+            nothing.
+
+    Raises:
+        ValueError: for a `GaussianMean` with clipping that binds, or with a covariance that is not one number.
     """
     if not isinstance(mechanism, GaussianMean) or not (mechanism.clips or mechanism.covariance.ndim):
         return
@@ -85,7 +93,8 @@ def _with_closed_law(mechanism):
         return "give `clip_radius` a value that never binds"
     # Rounded up: what is printed must work.
     least = math.ceil(100 * radius) / 100
-    now = f" in place of {float(mechanism.clip_radius):g}" if np.ndim(mechanism.clip_radius) == 0 else ""
+    clip = mechanism.clip_radius
+    now = f" in place of {float(clip):g}" if np.ndim(clip) == 0 and _check.is_known(clip) else ""
     return (
         f"give `clip_radius` at least {least:.2f}{now} (fewer than 1 in 1e9 records of {mechanism.dim} features clip)"
     )
@@ -182,8 +191,7 @@ def _reconstruction(mechanism, leakage, population, noise, shared) -> GivenNoise
     shift = jnp.where(alone, 0, bounded_ratio(common * jnp.sqrt(shared), unit))
     limit = bounded_ratio(leakage.tolerance, unit) ** 2
     rest, weight = across(limit, mechanism.dim)
-    inside = rest < limit
-    root = jnp.where(inside, jnp.sqrt(jnp.where(inside, limit - rest, 1)), 0)
+    root = square_root(limit - rest)
     leaked = jnp.clip(product(weight, _below(root - shift) - _below(-root - shift)), 0, 1)
     leaked = jnp.where(told, leaked, 0)
     return GivenNoise(leaked, 1 - leaked, leaked * (1 - leaked), leaked * leaked)
