@@ -185,8 +185,9 @@ def _whole_numbers(mechanism, counts, source):
 
 def _noise(share, size, source) -> _Noise:
     words = _words(size, source)
-    noise = _Noise(np.where(words & np.uint64(1), 1, -1), np.zeros(size, np.int64), _uniforms(0, source))
-    noise.inside.head = np.zeros(size, np.uint64)
+    noise = _Noise(
+        np.where(words & np.uint64(1), 1, -1), np.zeros(size, np.int64), _Uniforms(np.zeros(size, np.uint64), source)
+    )
     rows = np.arange(size)
     while rows.size:
         cell = _geometric(rows.size, source)

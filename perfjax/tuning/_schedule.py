@@ -84,13 +84,12 @@ class Schedule(eqx.Module):
     @property
     def total_rho(self) -> Float[Array, "*batch"]:
         """The local zCDP budget of a user who is there throughout: the sum of rho over the releases."""
-        return jnp.sum(self.scenario.mechanism.privacy(jnp.ones_like(self.noise), self.noise).local.rho, axis=-1)
+        return _local_rho(self.scenario, self.noise)
 
     @property
     def total_rho_constant(self) -> Float[Array, "*batch"]:
         """The same under the best constant noise: at what price the schedule is better."""
-        constant = jnp.broadcast_to(self.constant[..., None], self.noise.shape)
-        return jnp.sum(self.scenario.mechanism.privacy(jnp.ones_like(constant), constant).local.rho, axis=-1)
+        return _local_rho(self.scenario, jnp.broadcast_to(self.constant[..., None], self.noise.shape))
 
     def fields(self) -> dict[str, Field]:
         """The fields of one schedule, over `release`."""
@@ -135,6 +134,11 @@ class Schedule(eqx.Module):
             f"  local rho of all     {float(self.total_rho):.6g} (best constant: {float(self.total_rho_constant):.6g})"
             f"{printed_budgets(self.scenario)}"
         )
+
+
+def _local_rho(scenario, noise):
+    """The local budget of all releases, whoever else is there."""
+    return jnp.sum(scenario.mechanism.privacy(jnp.ones_like(noise), noise).local.rho, axis=-1)
 
 
 def tune_schedule(
