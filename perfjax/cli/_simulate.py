@@ -113,8 +113,6 @@ def _sampling(solver, trials, seed) -> dict[str, int]:
 
 
 def _run(pj, scenario, solver, trials=None, seed=None):
-    if solver is not SolverName.users:
-        pj.leakage.check_count_level(scenario.mechanism, instead="use --solver users")
     if solver is SolverName.law:
         return pj.population_law(scenario)
     import jax
