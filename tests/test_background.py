@@ -120,6 +120,7 @@ def test_many_users_have_the_mean_and_variance_of_four_rates():
     runs = np.asarray(pj.simulate_counts(scenario, key=jax.random.key(1), trials=4000).population)[:, 1]
     close(law.mean[1], pj.mean_field(scenario).population[1], 1e-4)
     assert abs(runs.mean() - law.mean[1]) < 4 * runs.std() / math.sqrt(4000)
+    assert abs(runs.std() / law.std[1] - 1) < 4 / math.sqrt(2 * 4000)
 
 
 @pytest.mark.parametrize("name", ["leave_spared", "recruit_leaked"])
