@@ -143,6 +143,9 @@ def protects_nobody(releases: Privacy, *, delta: float = PRINTED_DELTA) -> str |
     Args:
         releases: the budget of every release, along the only axis.
         delta: of the (epsilon, delta) budgets; in (0, 1).
+
+    Returns:
+        A sentence; None at an epsilon of 10 or below.
     """
     scope, budget = ("local", releases.local) if releases.central is None else ("central", releases.central)
     total, count = float(budget.composed().epsilon(delta)), budget.rho.shape[-1]
