@@ -11,19 +11,22 @@ from pathlib import Path
 import pytest
 import typer
 
-import perfjax
+import perfjax as pj
 from perfjax.cli import app
 
-ROOT = Path(perfjax.__file__).parent.parent
+ROOT = Path(pj.__file__).parent.parent
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"[\w.-]+\.(?:toml|csv|nc|zarr|png)")
 WRITTEN = ("--out", "--save", "--store", "--plot", "--release")
 
 
+def readme():
+    return (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
 def blocks(*languages):
     """Language and text of each block, in order."""
-    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    return [(language, block) for language, block in BLOCK.findall(text) if language in languages]
+    return [(language, block) for language, block in BLOCK.findall(readme()) if language in languages]
 
 
 def named(block):
@@ -73,6 +76,21 @@ def test_every_file_is_there_before_it_is_read_and_written_once():
     stores = re.findall(r'store="(.*?)"', "".join(block for _, block in blocks("python")))
     assert stores
     assert not there & set(stores)
+
+
+@pytest.mark.slow
+def test_the_numbers_of_the_default_setting_are_those_of_tune():
+    optimum = pj.tune(pj.preset("mean-estimation"), pj.CumulativeError(first_release=0))
+    spent = pj.mean_field(optimum.scenario).privacy()
+    local, central = (float(one.composed().epsilon(1e-6)) for one in (spent.local, spent.central))
+    text = " ".join(readme().split())
+    for words in (
+        f"the best noise (γ = {float(optimum.noise):.2f})",
+        f"{float(optimum.value / optimum.value_without_privacy):.2g} times the error of no privacy",
+        f"of {central:.2f} over all 51 releases",
+        f"of {float(spent.local.epsilon(1e-6)[0]):.0f} per release and {local:.0f} over all)",
+    ):
+        assert words in text
 
 
 @pytest.fixture
