@@ -15,7 +15,7 @@ import xarray
 from scenarios import gaussian, response
 
 import perfjax as pj
-from perfjax.sweeps import _chunks, _program, _results, _sweep
+from perfjax.sweeps import _chunks, _program, _store, _sweep
 
 LEAVE, RECRUIT = np.linspace(0.05, 0.95, 7), np.linspace(0.1, 0.9, 5)
 OVER = {"leave": LEAVE, "recruit": RECRUIT}
@@ -271,14 +271,14 @@ def test_a_result_goes_through_netcdf_and_zarr(tmp_path):
 
 def stopping(monkeypatch, after, how):
     """Let `how` happen in place of writing chunk number `after`."""
-    write = _results.Store._write
+    write = _store.Store._write
 
     def stop(self, chunk, values, start):
         if chunk.number == after:
             how(self, chunk, values)
         write(self, chunk, values, start)
 
-    monkeypatch.setattr(_results.Store, "_write", stop)
+    monkeypatch.setattr(_store.Store, "_write", stop)
 
 
 def full(*_):

@@ -1,5 +1,11 @@
 """`perfjax sweep`: a sweep file, computed on all devices, alone or with other processes."""
 
+import contextlib
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +14,8 @@ import typer
 from perfjax.cli._shared import Dtype, Force, Precision, check_output, fitted_note, library, save_netcdf
 
 __all__ = ["sweep"]
+
+PARTING = 10.0  # seconds that a process that was stopped waits for the others
 
 
 def sweep(
@@ -27,24 +35,26 @@ def sweep(
     if store is None and out is None:
         raise ValueError("Give --store, --out or both: a sweep's result is too large to print.")
     check_output(out, force=force)
+    _check_apart(file, store, out)
     pj = library(dtype)
     import jax
 
     first = _meet(coordinator, processes, process)
     asked = pj.sweeps.load_sweep(file)
     limits = {} if memory is None else {"memory": memory}
-    data = pj.sweep(
-        asked.run,
-        asked.scenario,
-        asked.over,
-        key=None if asked.seed is None else jax.random.key(asked.seed),
-        store=store,
-        devices=devices,
-        chunk=chunk,
-        progress=True,
-        **asked.options,
-        **limits,
-    )
+    with _warnings_in_one_line(), _leaving_together(coordinator is not None):
+        data = pj.sweep(
+            asked.run,
+            asked.scenario,
+            asked.over,
+            key=None if asked.seed is None else jax.random.key(asked.seed),
+            store=store,
+            devices=devices,
+            chunk=chunk,
+            progress=True,
+            **asked.options,
+            **limits,
+        )
     if not first:
         return
     if out is not None:
@@ -57,7 +67,44 @@ def sweep(
     print(f"Swept {sizes}: {', '.join(data.data_vars)}. Saved to {' and '.join(str(x) for x in (store, out) if x)}.")
 
 
-def _meet(coordinator, processes, process) -> bool:
+def _check_apart(file: Path, store: Path | None, out: Path | None) -> None:
+    """Raise if one path would be written over another."""
+    if out is None:
+        return
+    if out.exists() and file.exists() and out.samefile(file):
+        raise ValueError(f"{out} is the sweep file: give --out another path.")
+    if store is not None and store.resolve() in (out.resolve(), *out.resolve().parents):
+        raise ValueError(f"--out {out} lies in --store {store}: give two paths.")
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Show warnings as the command shows its errors."""
+
+    def show(message, *_, **__) -> None:
+        print(f"perfjax: {' '.join(str(message).split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+@contextlib.contextmanager
+def _leaving_together(several: bool) -> Iterator[None]:
+    """On Ctrl-C, which processes of one terminal hear alike, let none end before the others: JAX would abort those."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if several:
+            import jax
+
+            leaving = threading.Thread(target=jax.distributed.shutdown, daemon=True)
+            leaving.start()
+            leaving.join(PARTING)
+        raise
+
+
+def _meet(coordinator: str | None, processes: int | None, process: int | None) -> bool:
     """Join the other processes, if there are any; whether this is the one that reports."""
     given = [coordinator, processes, process]
     if all(x is None for x in given):
@@ -66,7 +113,26 @@ def _meet(coordinator, processes, process) -> bool:
         raise ValueError("Give --coordinator, --processes and --process together.")
     if processes < 1 or not 0 <= process < processes:
         raise ValueError(f"Argument `process` must lie in [0, {processes}), but is {process}.")
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise ValueError(f'Argument `coordinator` must be host:port, such as localhost:9000, but is "{coordinator}".')
+    if process == 0:
+        _check_free(coordinator, int(port))
     import jax
 
-    jax.distributed.initialize(coordinator, processes, process)
+    jax.config.update("jax_enable_preemption_service", False)  # which would swallow a SIGTERM that ends the sweep
+    try:
+        jax.distributed.initialize(coordinator, processes, process)
+    except RuntimeError as error:  # nobody who answers, for one
+        raise ValueError(f"No sweep in common at {coordinator}: {str(error).splitlines()[0]}") from error
     return process == 0
+
+
+def _check_free(coordinator: str, port: int) -> None:
+    """Raise if the port is in use: JAX would say so in lines of its own."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError as error:
+            raise ValueError(f"No sweep in common at {coordinator}: {error.strerror}.") from error

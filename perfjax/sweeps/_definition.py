@@ -13,27 +13,30 @@ import numpy as np
 
 from perfjax import files
 from perfjax.scenario import Scenario
+from perfjax.sweeps._fingerprint import ADDRESS
 from perfjax.sweeps._grid import Grid
-from perfjax.sweeps._program import Program
+from perfjax.sweeps._program import Traced
 
-__all__ = ["definition", "differences"]
+__all__ = ["CHANGED", "axis_text", "definition", "differences"]
+
+CHANGED = "`run` computes something else than it did: its code, a default, or an object or global that it uses changed"
 
 
-def definition(run: Callable, template: Scenario, grid: Grid, program: Program, key: Any) -> dict[str, str]:
-    """Everything that the numbers of a sweep depend on."""
+def definition(run: Callable, template: Scenario, grid: Grid, traced: Traced, key: Any) -> dict[str, str]:
+    """Everything that the numbers of a sweep depend on, in words; a store adds a digest of what the run computes."""
     import perfjax  # here, for its version: it imports this module
 
-    axes = {f"axis_{name}": _axis(values) for name, values in grid.axes.items()}
-    fields = (f"{name}: {field.dtype}{list(field.shape)}" for name, field in program.fields.items())
+    axes = {f"axis_{name}": axis_text(values) for name, values in grid.axes.items()}
+    fields = (f"{name}: {field.dtype}{list(field.shape)}" for name, field in traced.fields.items())
     return {
         "run": _described(run),
         "scenario": files.to_toml(template),
         "pairing": grid.pairing,
+        "axes": ", ".join(grid.dims),  # in their order, by which cells are numbered and stored
         **axes,
         "key": "none" if key is None else f"{jax.random.key_impl(key)} {jax.random.key_data(key).tolist()}",
         "dtype": str(template.population.dtype),
         "fields": ", ".join(fields),
-        "block": str(program.block),
         "perfjax_version": perfjax.__version__,
         "jax_version": jax.__version__,
     }
@@ -44,10 +47,15 @@ def differences(there: dict[str, Any], here: dict[str, str]) -> list[str]:
     names = dict.fromkeys([*here, *(name for name in there if name.startswith("axis_"))])
     if there.get("dtype") != here["dtype"]:  # then every number differs in its last digits: say it once
         names = ("dtype", "run", "pairing", "key")
+    different = [name for name in names if there.get(name) != here.get(name)]
+    if different == ["program"]:
+        return [CHANGED]
+    if any(name.startswith("axis_") for name in different):  # then their list differs if one is missing: say it once
+        different = [name for name in different if name != "axes"]
     return [
         f"`{name}` is {_short(there.get(name), here.get(name))} there, {_short(here.get(name), there.get(name))} here"
-        for name in names
-        if there.get(name) != here.get(name)
+        for name in different
+        if name != "program"  # which differs wherever something else does
     ]
 
 
@@ -59,7 +67,8 @@ def _short(value: str | None, other: str | None) -> str:
     return "; ".join(lines) or "shorter"
 
 
-def _axis(values: np.ndarray) -> str:
+def axis_text(values: np.ndarray) -> str:
+    """An axis by its ends, and a digest of its values."""
     return f"{len(values)} values from {values[0]:g} to {values[-1]:g} ({_digest(values.tobytes())})"
 
 
@@ -95,4 +104,4 @@ def _value(value: Any) -> str:
     """A number, array, objective or function as text that tells two of them apart."""
     if isinstance(value, types.FunctionType | functools.partial):
         return _described(value)
-    return " ".join(eqx.tree_pformat(value, short_arrays=False).split())
+    return ADDRESS.sub("", " ".join(eqx.tree_pformat(value, short_arrays=False).split()))

@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Key
 
@@ -22,7 +23,7 @@ from perfjax.montecarlo._inputs import as_key
 from perfjax.scenario import Scenario
 from perfjax.sweeps._grid import Grid
 
-__all__ = ["Layout", "Program", "as_devices", "bound", "compiled_program"]
+__all__ = ["Layout", "Program", "Traced", "as_devices", "bound", "compiled_program", "traced_run"]
 
 BLOCK = {"cpu": 256}  # cells at once on one device: on a CPU about what its caches hold
 LARGE_BLOCK = 8192  # on an accelerator, which needs many to be busy
@@ -40,6 +41,25 @@ class Layout(NamedTuple):
     @property
     def bytes(self) -> int:
         return int(np.prod(self.shape)) * self.dtype.itemsize
+
+
+class Traced(NamedTuple):
+    """A run traced for one cell.
+
+    Attributes:
+        fields: what one cell yields, by name.
+        one: the fields' values from a cell's number, its leaves and, if the run samples, a key.
+        cell: shapes of the first two.
+        arguments: the rest.
+        jaxpr: what `one` computes.
+    """
+
+    fields: dict[str, Layout]
+    one: Callable
+    cell: tuple[Any, ...]
+    arguments: tuple[Any, ...]
+    jaxpr: ClosedJaxpr
+    grid: Grid
 
 
 class Program(NamedTuple):
@@ -106,42 +126,48 @@ def _name(run):
     return getattr(run, "__name__", None) or getattr(getattr(run, "func", None), "__name__", type(run).__name__)
 
 
-def compiled_program(
+def traced_run(
     run: Callable,
     template: Scenario,
     grid: Grid,
     *,
     key: Key[Array, ""] | None,
-    devices: Sequence[jax.Device],
     fields: Iterable[str] | None,
-) -> Program:
-    """Compile `run` for cells of `grid`, in blocks that depend on nothing but the run and the grid."""
-    described: dict[str, Field] = {}
+) -> Traced:
+    """Trace `run` for a cell of `grid`."""
+    described: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {}
     fields = fields if fields is None or isinstance(fields, str) else tuple(fields)
 
     def one(cell, values, *keys):
         scenario = template.with_leaves(**values)
         options = {"key": jax.random.fold_in(keys[0], cell)} if keys else {}
         found = _chosen(_named_fields(run(scenario, **options)), fields)
-        described.update(found)
+        # Not the values: they must not outlive the trace.
+        described.update({name: (field.dims, field.attributes) for name, field in found.items()})
         return [field.values for field in found.values()]
 
     arguments = () if key is None else (key,)
     example = grid.values(np.arange(1))
     cell = jax.tree.map(lambda x: jax.ShapeDtypeStruct((), x.dtype), (np.zeros(1, np.uint32), example))
-    shapes = jax.eval_shape(one, *cell, *arguments)
+    jaxpr, shapes = jax.make_jaxpr(one, return_shape=True)(*cell, *arguments)
     layouts = {
-        name: Layout(field.dims, shape.shape, np.dtype(shape.dtype), field.attributes)
-        for (name, field), shape in zip(described.items(), shapes, strict=True)
+        name: Layout(dims, shape.shape, np.dtype(shape.dtype), attributes)
+        for (name, (dims, attributes)), shape in zip(described.items(), shapes, strict=True)
     }
     _check_sizes(layouts, grid)
-    block = min(BLOCK.get(devices[0].platform, LARGE_BLOCK), 1 << (grid.size - 1).bit_length())
-    sharding, compiled, size = _compiled(one, cell, arguments, block, devices)
+    return Traced(layouts, one, cell, arguments, jaxpr, grid)
+
+
+def compiled_program(traced: Traced, devices: Sequence[jax.Device]) -> Program:
+    """Compile a run for cells of its grid, in blocks that depend on nothing but the run and the grid."""
+    block = min(BLOCK.get(devices[0].platform, LARGE_BLOCK), 1 << (traced.grid.size - 1).bit_length())
+    parts = traced.one, traced.cell, traced.arguments
+    sharding, compiled, size = _compiled(*parts, block, devices)
     if size > BLOCK_BYTES and block > 1:
         block = 1 << max(BLOCK_BYTES * block // size, 1).bit_length() - 1  # a power of two
-        sharding, compiled, size = _compiled(one, cell, arguments, block, devices)
+        sharding, compiled, size = _compiled(*parts, block, devices)
     lanes, total = block * len(devices), size * len(devices)
-    return Program(layouts, block, lanes, total, grid, arguments, sharding, compiled)
+    return Program(traced.fields, block, lanes, total, traced.grid, traced.arguments, sharding, compiled)
 
 
 def _compiled(one, cell, arguments, block, devices):
@@ -184,6 +210,8 @@ def _chosen(found: dict[str, Field], fields: Iterable[str] | None) -> dict[str, 
         return found
     if isinstance(fields, str):
         raise _check.fail("fields", "be a list of names", _check.quoted(fields))
+    if not fields:
+        raise _check.fail("fields", "name at least one field", "empty")
     _check.check_known(fields, list(found), "field")
     return {name: found[name] for name in fields}
 

@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,16 +18,20 @@ from perfjax._check import Numbers
 from perfjax.scenario import Scenario
 from perfjax.sweeps._chunks import Chunk, cells_that_fit, check_memory, chunk_shape, chunks_of, too_much
 from perfjax.sweeps._definition import definition
+from perfjax.sweeps._fingerprint import fingerprint
 from perfjax.sweeps._grid import as_grid, checked_template
-from perfjax.sweeps._program import Program, as_devices, bound, compiled_program
+from perfjax.sweeps._program import Program, as_devices, bound, compiled_program, traced_run
 from perfjax.sweeps._progress import reporting
-from perfjax.sweeps._results import InMemory, Store
+from perfjax.sweeps._results import InMemory
+from perfjax.sweeps._store import Store, check_place, listed
 
 __all__ = ["sweep"]
 
 SMALLER = "Give a smaller chunk, such as chunk={fit} (in a new store, if one is begun), or keep fewer fields."
 STORED = "Give `store`, so that only a chunk is held at once (chunk={fit} would fit), or keep fewer fields."
 PATIENCE = 0.5  # seconds between looks at what the other processes have finished
+LIMIT = 600.0  # seconds without news of them, or
+LONGEST = 10  # times the longest chunk, whichever is more, before they are given up
 
 
 def sweep(
@@ -64,9 +69,13 @@ def sweep(
         trials: the run's own argument, for one that samples.
         key: randomness, for a run that samples.
         fields: names of the result's fields to keep, all by default. A law's `probability` is large.
-        store: a zarr folder (needs the package zarr). Each chunk is written when done, whole or not at all. If it holds
-            a part of this sweep, the rest is computed; if it holds another sweep, an error says what differs. Ctrl-C
-            ends the sweep after the chunk at hand, a second one at once. Without it results are held in memory.
+        store: a zarr folder (needs the package zarr). Each chunk is written when done, whole or not at all, with a
+            digest of its values. If it holds a part of this sweep, the rest is computed, and with a warning whatever
+            was deleted or damaged. If it holds another sweep, an error says what differs: the axes in another order
+            are another sweep, and so is a run whose code, defaults, bound arguments or object, or globals changed (the
+            program that JAX traces it to is compared, with every constant in it). A run that calls back into Python
+            can't have a store. Ctrl-C or SIGTERM ends the sweep after the chunk at hand, a second one at once. Without
+            `store`, results are held in memory.
         devices: how many local devices, or which; all by default.
         chunk: most cells computed and stored at once, by default what fits in `memory` and makes 16 chunks for each
             process. An existing store keeps its own.
@@ -83,10 +92,15 @@ def sweep(
 
     Raises:
         ValueError: on bad input: an unknown axis (the nearest leaf is named), an empty or NaN axis, a value out of
-            range (the cell is named), axes of different length under zip, no device, a store of another sweep.
+            range (the cell is named), axes of different length under zip, no device, a store of another sweep, or one
+            damaged beyond repair.
         MemoryError: if a chunk, or without a store the whole result, can't fit; it names a chunk that would.
-        OSError: if the store can't be written; what is finished stays.
-        KeyboardInterrupt: on Ctrl-C, saying how to go on.
+        OSError: if the store can't be written, or is deleted or renamed meanwhile, or other processes finish nothing
+            for ten minutes or ten times the longest chunk; what is finished stays.
+        KeyboardInterrupt: on Ctrl-C or SIGTERM, saying how to go on.
+
+    Warns:
+        UserWarning: if chunks of the store are damaged; it names them, and they are computed again.
 
     Source: ours.
 
@@ -103,20 +117,26 @@ def sweep(
     devices = as_devices(devices)
     chunk = None if chunk is None else _check.as_count(chunk, "chunk", low=1)
     grid = as_grid(scenario, over, pairing)
+    if store is not None:
+        check_place(store)
     run, key = bound(run, trials, key)
     template = checked_template(scenario, grid)
-    program = compiled_program(run, template, grid, key=key, devices=devices, fields=fields)
+    traced = traced_run(run, template, grid, key=key, fields=fields)
+    about = definition(run, template, grid, traced, key)
+    if store is not None:
+        results = Store(store, traced.fields, grid, about | {"program": fingerprint(traced.jaxpr)})
+        results.check()  # before what takes long
+    program = compiled_program(traced, devices)
     box = chunk_shape(grid.shape, chunk or cells_that_fit(program, memory, processes))
-    about = definition(run, template, grid, program, key)
+    block = {"block": str(program.block)}
     device = f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform}), {processes} processes"
     if store is None:
         check_memory(program, grid.size, "the whole sweep", STORED)
         chunks = chunks_of(grid.shape, box)
-        results = InMemory(program, grid, about | {"device": device}, chunks)
+        results = InMemory(traced.fields, grid, about | block | {"device": device}, chunks)
     else:
         check_memory(program, math.prod(box), "one chunk", SMALLER)
-        results = Store(store, program, grid, about, device)
-        chunks = chunks_of(grid.shape, results.open(box))
+        chunks = results.open(box, block, device)
         check_memory(program, chunks[0].count, "one chunk", SMALLER)  # the store may have larger ones
     _compute(program, chunks, results, progress)
     return results.dataset()
@@ -141,7 +161,23 @@ def _compute(program: Program, chunks: list[Chunk], results: InMemory | Store, p
                     f"stopped after {done} of {cells} cells, which are safe in {results.path}:"
                     " run the same sweep again to go on"
                 )
-    while not np.all(results.finished()):
+    _wait_for_others(results, {chunk.number for chunk in own}, progress)
+
+
+def _wait_for_others(results: InMemory | Store, own: set[int], progress: bool) -> None:
+    """Wait until all chunks are there, as long as they become more; raise if one of this process's own is not."""
+    left, news = None, time.monotonic()
+    while missing := results.missing():
+        if any(chunk.number in own for chunk in missing):
+            words = "missing or damaged again: did something else change the store? Run the same sweep again"
+            raise OSError(f"{results.path}: {listed(missing, results.grid.dims)} {words}.")
+        if progress and left is None:
+            print(f"waiting for {len(missing)} chunks of other processes", file=sys.stderr, flush=True)
+        if len(missing) != left:
+            left, news = len(missing), time.monotonic()
+        elif time.monotonic() - news > max(LIMIT, LONGEST * results.longest()):
+            words = f"not there after {LIMIT:.0f} s without news of the other processes: run the same sweep again"
+            raise TimeoutError(f"{results.path}: {listed(missing, results.grid.dims)} {words}.")
         time.sleep(PATIENCE)
 
 
@@ -171,20 +207,20 @@ def _collect(values, first, count, results):
 
 @contextlib.contextmanager
 def _interruptions(results: InMemory | Store) -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets, the first time; only for a store, which has something to finish."""
+    """An event that Ctrl-C or SIGTERM sets, the first time; only for a store, which has something to finish."""
     asked = threading.Event()
     if not isinstance(results, Store) or threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    previous = signal.getsignal(signal.SIGINT)
 
     def heard(number, frame):
         if asked.is_set():
             raise KeyboardInterrupt
         asked.set()
 
-    signal.signal(signal.SIGINT, heard)
+    previous = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
