@@ -175,8 +175,8 @@ def in_dtype(value: Any, dtype: DTypeLike) -> Any:
     plain = numbers and all(isinstance(x, int | float) and not hasattr(x, "dtype") for x in numbers)
     try:
         return np.asarray(value, dtype) if plain else value
-    except (ValueError, OverflowError):
-        return value  # ragged, or beyond any float: whoever takes it says so by its name
+    except (TypeError, ValueError, OverflowError):
+        return value  # a table, ragged, or beyond any float: whoever takes it says so by its name
 
 
 def one_dtype(tree: PyTree) -> PyTree:

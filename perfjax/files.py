@@ -6,6 +6,9 @@ import inspect
 import json
 import math
 import os
+import secrets
+import signal
+import threading
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +26,7 @@ from perfjax.scenario import PARTS, Scenario, arguments
 
 __all__ = [
     "check_keys",
+    "check_replaceable",
     "load_scenario",
     "preset",
     "preset_names",
@@ -32,6 +36,7 @@ __all__ = [
     "save_scenario",
     "to_toml",
     "toml_value",
+    "undisturbed",
 ]
 
 TYPES = {
@@ -67,7 +72,7 @@ def load_scenario(path: str | os.PathLike) -> Scenario:
 def read_toml(path: str | os.PathLike, build: Callable[[dict[str, Any]], Any]) -> Any:
     """What `build` makes of a TOML file's content; a `ValueError` about either names the file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a TOML file: {error}") from error
     return _built(text, str(path), build)
@@ -90,14 +95,49 @@ def save_scenario(scenario: Scenario, path: str | os.PathLike, *, about: str | N
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[Path]:
-    """A file in the same folder to write to, which takes the place of `path` once it is complete."""
+    """A file in the same folder to write to, which takes the place of `path` once it is complete.
+
+    A symbolic link stays, and what it leads to is replaced.
+
+    Raises:
+        ValueError: if `path` is there and no regular file: a device or a pipe would become one.
+    """
+    check_replaceable(path)
+    path = Path(os.path.realpath(path))
+    # At random: process numbers are alike in containers. The suffix tells writers the format.
+    temporary = path.with_name(f".perfjax-{secrets.token_hex(8)}{path.suffix}")
+    with undisturbed():
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def check_replaceable(path: str | os.PathLike) -> None:
+    """Raise a `ValueError` for what a file may not take the place of: a folder, a device, a pipe."""
     path = Path(path)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")  # the suffix tells writers the format
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder.")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file.")
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let SIGTERM wait until a file is whole: it would leave a part of one behind."""
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not ours:  # handlers belong to the main thread, and to whoever set another one
+        yield
+        return
+    asked = []
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
     try:
-        yield temporary
-        os.replace(temporary, path)
+        yield
     finally:
-        temporary.unlink(missing_ok=True)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if asked:
+            signal.raise_signal(signal.SIGTERM)
 
 
 def preset(name: str) -> Scenario:

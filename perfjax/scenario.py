@@ -77,6 +77,8 @@ class Scenario(eqx.Module):
             (mechanism, leakage, participation, population, policy)
         )
         self.rounds = _check.as_count(rounds, "rounds", low=1)
+        if self.rounds >= 2**31:
+            raise _check.fail("rounds", "be below 2^31", self.rounds)
         self._check_against_each_other()
 
     def _check_against_each_other(self):

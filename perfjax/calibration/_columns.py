@@ -12,14 +12,18 @@ from typing import TypeVar
 
 import numpy as np
 
-from perfjax._csv import finite, read_table
+from perfjax._csv import finite, number, read_table, whole
 from perfjax.calibration._series import Series
 
 __all__ = ["by_column", "load_series"]
 
 MISSING = ("", "na", "nan", "null", "none", "-", ".")
 
-MONTH = re.compile(r"((?:19|20)\d\d)(0[1-9]|1[0-2])")  # as 202104: a number, unless all times read so
+# As 202104 and 20210430: numbers, unless all times read so.
+MONTH = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])", re.ASCII)
+DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
+# As 2021.04, or 2021.1 of a program that drops zeros: where all times read so, months or parts of a year.
+POINT = re.compile(r"(?:19|20)\d\d\.(?:0?[1-9]|1[0-2])", re.ASCII)
 
 Value = TypeVar("Value")
 
@@ -41,8 +45,9 @@ def load_series(
     Args:
         path: the file.
         column: the column of counts.
-        time: the column of times, increasing: numbers, or dates such as 2021-04-30, 2021-04, 202104 or 2021-Q2. Rounds
-            left out, as told by the shortest step, are missing rounds; months and quarters count as equally long.
+        time: the column of times, increasing: numbers, or dates such as 2021-04-30, 20210430, 2021-04, 202104 or
+            2021-Q2. Rounds left out, as told by the shortest step, are missing rounds; months and quarters count as
+            equally long.
         noise: the column of the noise used.
         leavers: the column of leavers between this round and the next.
         joiners: the column of joiners in that time.
@@ -52,8 +57,9 @@ def load_series(
         `Series`, its rounds labelled by time, or numbered from 0.
 
     Raises:
-        ValueError: for an unknown column, a field that is no number, times that repeat or go back, by the row of the
-            file, counted from 1 without the header; and as `Series` does, whose rows include the rounds left out.
+        ValueError: for an unknown column, a field that is no number, a count such as 12.000, which may be a thousand
+            times as many, times that repeat or go back, by the row of the file, counted from 1 without the header; and
+            as `Series` does, whose rows include the rounds left out.
         OSError: if the file can't be read.
 
     Source: ours.
@@ -69,12 +75,11 @@ def load_series(
     named = {"population": column, "noise": noise, "leavers": leavers, "joiners": joiners, "inflow": inflow}
     named = {key: name for key, name in named.items() if name is not None}
     table = read_table(path)
-    columns = {key: table.values(name, "a number", _number) for key, name in named.items()}
+    columns = {key: table.values(name, "a number", _noise if key == "noise" else _count) for key, name in named.items()}
     labels = None
     if time is not None:
         labels = table.texts(time)
-        read = _month if all(map(MONTH.fullmatch, labels)) else _time
-        times = table.values(time, "a number or a date such as 2021-04", read)
+        times = table.values(time, "a number or a date such as 2021-04", _reader(labels))
         steps = _steps(times, labels, f"{path}: Column `{time}`")
         columns = {key: _spread(values, steps, lambda _: math.nan) for key, values in columns.items()}
         labels = _spread(labels, steps, lambda label: f"after {label}")
@@ -95,21 +100,37 @@ def by_column(path: str | os.PathLike, named: Mapping[str, str | None]) -> Itera
         raise ValueError(f"{path}: Column `{column}`{str(error)[argument.end() :]}") from error
 
 
-def _number(text: str) -> float:
-    return math.nan if text.lower() in MISSING else float(text)
+def _count(text: str) -> float:
+    return math.nan if text.lower() in MISSING else whole(text)
+
+
+def _noise(text: str) -> float:
+    return math.nan if text.lower() in MISSING else number(text)
+
+
+def _reader(times: list[str]) -> Callable[[str], float | datetime.date]:
+    """What reads each of the times: digits alone are dates only where all of them could be."""
+    for form, read in ((MONTH, _month), (DAY, datetime.date.fromisoformat), (POINT, _refused)):
+        if all(map(form.fullmatch, times)):
+            return read
+    return _time
 
 
 def _time(text: str) -> float | datetime.date:
-    quarter = re.fullmatch(r"(\d{4})[- ]?Q([1-4])", text, re.IGNORECASE)
+    quarter = re.fullmatch(r"([0-9]{4})[- ]?Q([1-4])", text, re.IGNORECASE)
     if quarter:
         return datetime.date(int(quarter[1]), 3 * int(quarter[2]) - 2, 1)
-    if re.fullmatch(r"\d{4}-\d\d(-\d\d)?", text):
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?", text):
         return datetime.date.fromisoformat(text if len(text) == 10 else f"{text}-01")
     return finite(text)
 
 
 def _month(text: str) -> datetime.date:
     return datetime.date(int(text[:4]), int(text[4:]), 1)
+
+
+def _refused(text: str) -> datetime.date:
+    raise ValueError("a month, or a part of a year?")
 
 
 def _steps(times: list[float | datetime.date], labels: list[str], what: str) -> list[int]:

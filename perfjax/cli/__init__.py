@@ -12,7 +12,7 @@ from perfjax.cli._once import Command
 from perfjax.cli._reconstruct import reconstruct
 from perfjax.cli._scenario import new, show
 from perfjax.cli._schedule import schedule
-from perfjax.cli._shared import INTERRUPTED, in_shell_words, interruptible
+from perfjax.cli._shared import INTERRUPTED, discard_output, in_shell_words, to_the_end
 from perfjax.cli._simulate import simulate
 from perfjax.cli._sweep import sweep
 from perfjax.cli._tune import tune
@@ -28,11 +28,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for run in (tune, schedule, simulate, sweep, figure, counts, reconstruct, fit):
-    app.command(cls=Command)(interruptible()(run))
+    app.command(cls=Command)(to_the_end()(run))
 
 scenario_app = typer.Typer(help="Show or start a scenario file.", no_args_is_help=True)
 for run in (show, new):
-    scenario_app.command(cls=Command)(run)
+    scenario_app.command(cls=Command)(to_the_end()(run))
 app.add_typer(scenario_app, name="scenario")
 
 
@@ -45,25 +45,46 @@ def command() -> None:
         main()
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            sys.stdout.flush()
             sys.stderr.flush()
             os._exit(INTERRUPTED)
         raise
 
 
 def main() -> None:
-    """Parse, run, and exit: 0, 2 for bad input, 130 if interrupted."""
+    """Parse, run, and exit: 0, 2 for bad input, 130 if interrupted.
+
+    A reader of the output who left early is no error: all that is written to files is written before.
+    """
     try:
         # Not standalone: that answers wrong usage with a box of several lines.
-        sys.exit(app(standalone_mode=False))
-    except (UsageError, ValueError, OSError, MemoryError) as error:
-        message = error.format_message() if isinstance(error, UsageError) else str(error)
-        if message:  # no command at all: the help is printed, and is all there is to say
-            print(f"perfjax: {in_shell_words(message)}", file=sys.stderr)
-        sys.exit(2)
-    except RuntimeError as error:
-        # JAX has no MemoryError, and its class is not imported here: the help must not wait for JAX.
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code)
+    except (KeyboardInterrupt, typer.Abort):
+        print("perfjax: stopped.", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        discard_output()
+        sys.exit(0)
+    except Exception as error:
+        message = _in_one_line(error)
+        if message is None:
             raise
-        print(f"perfjax: out of memory: {' '.join(str(error).split())}", file=sys.stderr)
+        if message:
+            print(f"perfjax: {message}", file=sys.stderr)
         sys.exit(2)
+
+
+def _in_one_line(error: Exception) -> str | None:
+    """What to say of an error: nothing where the help is printed already, None for one that is a fault of ours."""
+    if isinstance(error, UsageError):
+        return in_shell_words(error.format_message())
+    if isinstance(error, MemoryError):
+        return f"out of memory{': ' if str(error) else ''}{in_shell_words(str(error))}"
+    if isinstance(error, ValueError | OSError):
+        return in_shell_words(str(error)) or type(error).__name__
+    # JAX has no class of its own for either.
+    text = " ".join(str(error).split())
+    if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in text:
+        return f"out of memory: {text}"
+    return text if isinstance(error, RuntimeError) and "initialize backend" in text else None

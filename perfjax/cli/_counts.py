@@ -1,7 +1,6 @@
 """`perfjax counts`: a release of group counts, what it costs members of groups of each size, and the release itself."""
 
 import csv
-import json
 import math
 from enum import StrEnum
 from pathlib import Path
@@ -11,8 +10,18 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from perfjax._csv import read_table
-from perfjax.cli._shared import Dtype, Force, Json, Precision, check_output, console, library
+from perfjax._csv import read_table, whole
+from perfjax.cli._shared import (
+    Dtype,
+    Force,
+    Json,
+    Precision,
+    check_output,
+    console,
+    library,
+    print_json,
+    print_table,
+)
 
 __all__ = ["counts"]
 
@@ -71,14 +80,14 @@ def counts(
         report |= {"copied": table.copied, "left_out": table.left_out}
     report["guarantee"] = _guarantee(report)
     if as_json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
     else:
         _print_report(report)
 
 
 def _sizes(text: str) -> list[int]:
     try:
-        found = [int(part) for part in text.split(",")]
+        found = [int(whole(part.strip())) if part.strip().isdigit() else 0 for part in text.split(",")]
     except ValueError:
         found = [0]
     if min(found) < 1:
@@ -99,9 +108,7 @@ def _check_files(csv_file, column, release, keep, order, dtype, *, force: bool) 
         raise ValueError("Name the columns to copy, first the groups' names (--keep), or give --order given.")
     if dtype is not Dtype.float64:
         raise ValueError("A release is made with budgets in float64: leave out --dtype.")
-    if release.resolve() == csv_file.resolve():
-        raise ValueError(f"{release}: the release must not replace the true counts.")
-    check_output(release, force=force)
+    check_output(release, force=force, inputs=[csv_file])
 
 
 class _Counts(NamedTuple):
@@ -124,9 +131,6 @@ class _Counts(NamedTuple):
 
 def _read(path: Path, column: str, keep: str | None) -> _Counts:
     table = read_table(path)
-    for number, row in enumerate(table.rows, 1):
-        if len(row) != len(table.names):
-            raise ValueError(f"{path}: row {number}: {len(row)} values, but {len(table.names)} columns.")
     wanted = "a whole number of at least 0 and below 2^53"
     counts = np.asarray(table.values(column, wanted, _count))
     # As a line of a CSV file, so that a name may hold a comma, in quotation marks.
@@ -139,8 +143,8 @@ def _read(path: Path, column: str, keep: str | None) -> _Counts:
 
 
 def _count(text: str) -> float:
-    value = float(text)
-    if not (value >= 0 and value == math.floor(value) and value < 2**53):
+    value = whole(text)
+    if not (0 <= value < 2**53 and value == math.floor(value)):
         raise ValueError
     return value
 
@@ -226,8 +230,8 @@ def _print_report(report: dict[str, Any]) -> None:
     for row in report["sizes"]:
         numbers = (row[name] for name in ("error", "budget", "epsilon", "least_budget"))
         table.add_row(str(row["size"]), *(f"{x:.4g}" for x in numbers), row["least_budget_by"], f"{row['ratio']:.3g}")
+    print_table(table)
     screen = console()
-    screen.print(table)
     if "release" in report:
         screen.print(f"Released {report['groups']} counts to {report['release']}.")
     for line in report["guarantee"]:

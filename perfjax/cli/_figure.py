@@ -9,6 +9,7 @@ from perfjax.cli._shared import (
     Dtype,
     Force,
     Precision,
+    answer,
     check_output,
     library,
     records_of,
@@ -34,7 +35,7 @@ def figure(
     name = int(name) if name.isdecimal() else name
     picture, numbers = (out / f"figure-{name}.{kind}" for kind in ("png", "nc"))
     for path in (picture, numbers):
-        check_output(path, force=force)
+        check_output(path, force=force, inputs=[data])
     pj = library(dtype)
     without_display()
     import jax
@@ -43,12 +44,15 @@ def figure(
 
     found = figures.numbers(name, full=full, progress=True, records=records_of(data, column))
     found = found.assign_attrs(dtype=dtype.value, perfjax_version=pj.__version__, jax_version=jax.__version__)
-    print(f"Figure {name}: {found.attrs['title']}.")
-    for line in figures.summary(found):
-        print(line)
-    print(f"{'Published settings' if full else 'Reduced grid'}, {found.attrs['seconds']:.0f} s.")
-    with pj.files.replacing(numbers) as temporary:
-        save_netcdf(found, temporary)
-    with pj.files.replacing(picture) as temporary:
-        figures.draw(found).savefig(temporary, dpi=120)
-    print(f"Saved to {picture} and {numbers}.")
+
+    def show():
+        print(f"Figure {name}: {found.attrs['title']}.")
+        for line in figures.summary(found):
+            print(line)
+        print(f"{'Published settings' if full else 'Reduced grid'}, {found.attrs['seconds']:.0f} s.")
+
+    outputs = (
+        ("Numbers", numbers, lambda path: save_netcdf(found, path)),
+        ("Picture", picture, lambda path: figures.draw(found).savefig(path, dpi=120)),
+    )
+    answer(pj, outputs, show, quiet=False)

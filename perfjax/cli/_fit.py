@@ -1,6 +1,5 @@
 """`perfjax fit`: leave, recruit and threshold from a column of counts, what the counts can't say, and what follows."""
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +15,15 @@ from perfjax.cli._shared import (
     Json,
     Precision,
     PresetName,
+    answer,
     check_outputs,
     check_seed,
     chosen_scenario,
     console,
     library,
     plots,
-    save_outputs,
+    print_json,
+    print_table,
 )
 
 __all__ = ["fit"]
@@ -63,7 +64,7 @@ def fit(
     from perfjax import calibration
     from perfjax.calibration._columns import by_column
 
-    check_outputs(out, plot, force=force, option="--out")
+    check_outputs(out, plot, force=force, option="--out", inputs=(data, scenario))
     if replicates != 0 and replicates < 2:
         raise ValueError("--replicates must be 0, or at least 2.")
     check_seed(seed)
@@ -87,16 +88,12 @@ def fit(
         meaning = _meaning(calibration, fitted, replicates, seed)
         ranges = None if out is None else _ranges(calibration, found, meaning, seed)
     report = _report(pj, fitted, found, meaning, notes)
-    if as_json:
-        print(json.dumps(_finite(report), indent=2, allow_nan=False))
-    else:
-        _print(report, fitted)
     about = _about(data, column, found)
     outputs = (
         ("Scenario", out, lambda path: calibration.save_fit(ranges, fitted.scenario, path, about=about)),
         ("Picture", plot, lambda path: plots().plot_fit(found).savefig(path, dpi=150)),
     )
-    save_outputs(pj, outputs, quiet=as_json)
+    answer(pj, outputs, lambda: print_json(report) if as_json else _print(report, fitted), quiet=as_json)
     if out is not None and not as_json:
         unknown = _unknown(report)
         if unknown:
@@ -170,15 +167,6 @@ def _about(data, column, found):
     return f"Fitted to column {column} of {data.name}. {found.verdict}"
 
 
-def _finite(report: Any) -> Any:
-    """The report with None for what JSON has no word for: infinity, and no number."""
-    if isinstance(report, dict):
-        return {name: _finite(value) for name, value in report.items()}
-    if isinstance(report, list):
-        return [_finite(value) for value in report]
-    return None if isinstance(report, float) and not math.isfinite(report) else report
-
-
 def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
     sure = {name: found.identified.get(name, all(one.closed)) for name, one in found.profiles.items()}
     report = {
@@ -245,7 +233,7 @@ def _print(report: dict[str, Any], fitted) -> None:
     best = report.get("best_noise")
     if best is not None:
         table.add_row(f"best {best['label']}", *_numbers(best), "")
-    screen.print(table)
+    print_table(table)
     verdict = report["verdict"].removeprefix(report["leaks"]["words"]).strip()
     for text in (verdict, *report["notes"], *_closing(report, best)):
         screen.print(text)

@@ -1,7 +1,6 @@
 """`perfjax reconstruct`: what repeated releases about some records reveal, to whom, and at which number of them."""
 
 import functools
-import json
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,13 +14,15 @@ from perfjax.cli._shared import (
     Force,
     Json,
     Precision,
+    answer,
     check_outputs,
     console,
     library,
     plots,
+    print_json,
+    print_table,
     records_of,
     save_netcdf,
-    save_outputs,
 )
 
 __all__ = ["reconstruct"]
@@ -65,7 +66,6 @@ def reconstruct(
 ) -> None:
     """Find what an attacker learns about records from repeated noisy statistics under one central privacy budget."""
     pj = library(dtype)
-    check_outputs(save, plot, force=force)
     given = {"records": records, "data": data, "column": column, "size": size, "releases": releases}
     given |= {"trials": trials, "seed": seed}
     tables = {
@@ -74,13 +74,11 @@ def reconstruct(
     }
     asked = pj.files.read_toml(file, functools.partial(_checked, pj)) if file is not None else {}
     folder = Path() if file is None else file.parent
+    read = None if "data" not in asked else folder / str(asked["data"])
+    check_outputs(save, plot, force=force, inputs=[file, data, read])
     asked = _merged(asked, given, tables)
     problem = _problem(pj, asked, folder)
     report, found = _report(pj, problem, asked)
-    if as_json:
-        print(json.dumps(report, indent=2))
-    else:
-        _print_report(report)
     outputs = (
         (
             "Result",
@@ -89,7 +87,7 @@ def reconstruct(
         ),
         ("Picture", plot, lambda path: plots().plot_scan(found.scan).figure.savefig(path, dpi=150)),
     )
-    save_outputs(pj, outputs, quiet=as_json)
+    answer(pj, outputs, lambda: print_json(report) if as_json else _print_report(report), quiet=as_json)
 
 
 def _checked(pj, content: dict[str, Any]) -> dict[str, Any]:
@@ -266,8 +264,8 @@ def _print_report(report: dict[str, Any]) -> None:
     for k in sorted({*np.linspace(0, len(numbers) - 1, SHOWN).round().astype(int).tolist(), best}):
         row = (report[name][k] for name in ("bound", "van_trees", "effective_epsilon"))
         table.add_row(f"{numbers[k]}{' *' if k == best else ''}", *(f"{float(x):.6g}" for x in row))
+    print_table(table)
     screen = console()
-    screen.print(table)
     for line in [*_closing(report), *_closing_labels(report)]:
         screen.print(line)
 

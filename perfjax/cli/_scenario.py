@@ -24,7 +24,7 @@ def show(scenario: ScenarioFile = None, preset: PresetName = None) -> None:
     pj = library(Dtype.float64)
     chosen_scenario(pj, scenario, preset)
     name = DEFAULT_PRESET if preset is None else preset
-    print(pj.files.preset_text(name) if scenario is None else scenario.read_text(encoding="utf-8"), end="")
+    print(pj.files.preset_text(name) if scenario is None else scenario.read_text(encoding="utf-8-sig"), end="")
 
 
 def new(

@@ -1,6 +1,5 @@
 """`perfjax schedule`: the best noise for every release, or a rule that reacts to how many users are left."""
 
-import json
 import math
 from enum import StrEnum
 from pathlib import Path
@@ -21,13 +20,15 @@ from perfjax.cli._shared import (
     Recruit,
     ScenarioFile,
     Threshold,
+    answer,
     check_outputs,
     chosen_scenario,
     console,
     fitted_ranges,
     library,
     plots,
-    save_outputs,
+    print_json,
+    print_table,
     scope_warning,
 )
 
@@ -93,7 +94,7 @@ def schedule(
     ranges = fitted_ranges(scenario)
     if ranges is not None:
         ranges.check(chosen)  # an option may not contradict the draws
-    check_outputs(save, plot, force=force)
+    check_outputs(save, plot, force=force, inputs=[scenario])
     if ranges is not None and solver is SolverName.law:
         raise ValueError("Over the draws of a fit a schedule is tuned on the expected path: leave --solver law away.")
     if policy is not None and (total_rho is not None or release_rho is not None):
@@ -115,10 +116,6 @@ def schedule(
     if ranges is not None:
         report["fit"] = fitted_schedule(pj, best, ranges, best.noise)
     report["scope_warnings"] = _scope_warnings(report, total_rho, release_rho)
-    if as_json:
-        print(json.dumps(report, indent=2))
-    else:
-        _print_report(report)
     found, what = (best, "schedule") if rule is None else (rule, "policy")
 
     def draw(path):
@@ -133,7 +130,7 @@ def schedule(
 
     saved = f"Scenario with its {what}", save, write
     outputs = (saved, ("Picture", plot, draw))
-    save_outputs(pj, outputs, quiet=as_json)
+    answer(pj, outputs, lambda: print_json(report) if as_json else _print_report(report), quiet=as_json)
 
 
 def _report(pj, best, equal, rule) -> dict[str, Any]:
@@ -218,8 +215,8 @@ def _print_report(report: dict[str, Any]) -> None:
     for t in np.unique(np.linspace(0, last, SHOWN).round().astype(int)):
         own = (f"{best[name][t]:.4g}" for name in ("noise", "local_rho", "population", "error"))
         table.add_row(str(t), *own, f"{constant['population'][t]:.4g}", f"{constant['error'][t]:.4g}")
+    print_table(table)
     screen = console()
-    screen.print(table)
     for line in _closing(report, last):
         screen.print(line)
 

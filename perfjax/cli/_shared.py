@@ -1,16 +1,19 @@
 """What several commands share: options, the library in the precision asked for, and where results are written."""
 
 import contextlib
+import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 __all__ = [
     "DEFAULT_PRESET",
@@ -25,22 +28,25 @@ __all__ = [
     "ScenarioFile",
     "Threshold",
     "accuracy",
+    "answer",
     "check_output",
     "check_outputs",
     "check_picture",
     "check_seed",
     "chosen_scenario",
     "console",
+    "discard_output",
     "fitted_note",
     "fitted_ranges",
     "in_shell_words",
-    "interruptible",
     "library",
     "plots",
+    "print_json",
+    "print_table",
     "records_of",
     "save_netcdf",
-    "save_outputs",
     "scope_warning",
+    "to_the_end",
     "without_display",
 ]
 
@@ -116,30 +122,46 @@ def records_of(path: Path | None, column: str | None):
     return records.scaled(records.read_column(path, column))
 
 
-def check_output(path: Path | None, *, force: bool) -> None:
-    """Raise before a long run what would make saving its result fail after it."""
+def check_output(path: Path | None, *, force: bool, inputs: Iterable[Path | None] = ()) -> None:
+    """Raise before a long run what would make saving its result fail after it, or cost one of the files read."""
     if path is None:
         return
-    if not path.parent.is_dir():
+    from perfjax import files
+
+    files.check_replaceable(path)
+    for one in inputs:
+        if one is not None and _same_file(path, one):
+            raise ValueError(f"{path}: a result must not replace what is read, {one}.")
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}.")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder.")
-    if not os.access(path.parent, os.W_OK):
+    if not os.access(folder, os.W_OK):
         raise ValueError(f"{path}: no permission to write to the folder {path.parent}.")
     if path.exists() and not force:
         raise ValueError(f"{path} exists; give --force to overwrite it.")
 
 
-def check_picture(path: Path | None, *, force: bool) -> None:
+def _same_file(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, by whatever links."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def check_picture(path: Path | None, *, force: bool, inputs: Iterable[Path | None] = ()) -> None:
     """`check_output` for a picture, whose name says its format."""
-    check_output(path, force=force)
+    check_output(path, force=force, inputs=inputs)
     if path is None:
         return
+    import matplotlib
     from matplotlib.backend_bases import FigureCanvasBase
 
     known = FigureCanvasBase.get_supported_filetypes()
     if path.suffix.removeprefix(".").lower() not in known:
         raise ValueError(f"{path}: the name of a picture ends in one of {', '.join('.' + kind for kind in known)}.")
+    tex = matplotlib.rcParams["pgf.texsystem"]
+    if path.suffix.lower() == ".pgf" and shutil.which(tex) is None:
+        raise ValueError(f"{path}: a .pgf picture needs TeX, but there is no program {tex}.")
 
 
 def check_seed(seed: int) -> int:
@@ -149,26 +171,50 @@ def check_seed(seed: int) -> int:
     return seed
 
 
-def check_outputs(save: Path | None, plot: Path | None, *, force: bool, option: str = "--save") -> None:
+def check_outputs(
+    save: Path | None, plot: Path | None, *, force: bool, option: str = "--save", inputs: Iterable[Path | None] = ()
+) -> None:
     """`check_output` for a result, saved by an option, and a picture of it."""
-    check_output(save, force=force)
-    check_picture(plot, force=force)
-    if save is not None and plot is not None and save.resolve() == plot.resolve():
+    check_output(save, force=force, inputs=inputs)
+    check_picture(plot, force=force, inputs=inputs)
+    if save is not None and plot is not None and _same_file(save, plot):
         raise ValueError(f"{save}: {option} and --plot must be two files.")
 
 
-def save_outputs(pj, outputs: Iterable[tuple[str, Path | None, Callable[[Path], None]]], *, quiet: bool) -> None:
-    """Write each output that has a path whole or not at all, and say so unless `quiet`.
+def answer(
+    pj, outputs: Iterable[tuple[str, Path | None, Callable[[Path], None]]], show: Callable[[], None], *, quiet: bool
+) -> None:
+    """Write each output that has a path, whole or not at all, and then `show` the answer, and say what was written.
 
-    To be called last, so that a disk that is full does not cost the answer.
+    In this order, so that a reader who leaves early (`| head`) costs no output; and a disk that is full does not cost
+    the answer.
     """
-    for what, path, write in outputs:
-        if path is None:
-            continue
-        with pj.files.replacing(path) as temporary:
-            write(temporary)
-        if not quiet:
-            print(f"{what} saved to {path}.")
+    saved, failure = [], None
+    try:
+        for what, path, write in ((what, path, write) for what, path, write in outputs if path is not None):
+            with pj.files.replacing(path) as temporary:
+                write(temporary)
+            saved.append(f"{what} saved to {path}.")
+    except OSError as error:
+        failure = error
+    show()
+    for line in [] if quiet else saved:
+        print(line)
+    if failure is not None:
+        raise failure
+
+
+def print_json(report: Any) -> None:
+    """Print a report as JSON, which has no word for infinity and for no number: they are null."""
+    print(json.dumps(_strict(report), indent=2, allow_nan=False))
+
+
+def _strict(report: Any) -> Any:
+    if isinstance(report, dict):
+        return {name: _strict(value) for name, value in report.items()}
+    if isinstance(report, list | tuple):
+        return [_strict(value) for value in report]
+    return None if isinstance(report, float) and not math.isfinite(report) else report
 
 
 def save_netcdf(data, path: Path) -> None:
@@ -192,9 +238,31 @@ def plots():
     return perfjax.plots
 
 
+NARROWEST = 20  # columns: no terminal has fewer, but COLUMNS=0 says so
+
+
+class _Screen(Console):
+    """A console that leaves a closed pipe to its caller, where rich's own would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console that shows text as it is: brackets or colons in a path or a name are neither styles nor emoji."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    screen = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False)
+    if screen.width < NARROWEST:
+        screen.width = 80
+    return screen
+
+
+def print_table(table: Table) -> None:
+    """Print a table as wide as its numbers are: in a narrow terminal a number without its last digits is another."""
+    for column in table.columns:
+        column.no_wrap = column.justify == "right"
+    screen = console()
+    screen.width = max(screen.width, screen.measure(table).minimum)
+    screen.print(table)
 
 
 def in_shell_words(text: str) -> str:
@@ -231,10 +299,22 @@ def scope_warning(unit: str, local: float, central: float, what: str, hint: str 
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Turn Ctrl-C into one line on stderr, the text of the `KeyboardInterrupt` if it has one, and exit code 130."""
+def to_the_end() -> Iterator[None]:
+    """Turn Ctrl-C into one line on stderr, the text of the `KeyboardInterrupt` if it has one, and exit code 130.
+
+    A reader of the output who left early is no error: what is written to files is written before.
+    """
     try:
         yield
     except KeyboardInterrupt as stop:
         print(f"perfjax: {str(stop) or 'stopped'}.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        discard_output()
+        raise typer.Exit(0) from None
+
+
+def discard_output() -> None:
+    """Let what is still to be written to a closed pipe, and by the interpreter as it ends, go nowhere."""
+    with contextlib.suppress(OSError, ValueError):  # an output that is no file has nothing left to write
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

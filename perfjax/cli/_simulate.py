@@ -1,6 +1,5 @@
 """`perfjax simulate`: what becomes of the population, user by user, by counting, or as a law without sampling."""
 
-import json
 import math
 import sys
 from enum import StrEnum
@@ -23,6 +22,7 @@ from perfjax.cli._shared import (
     ScenarioFile,
     Threshold,
     accuracy,
+    answer,
     check_outputs,
     check_seed,
     chosen_scenario,
@@ -31,8 +31,9 @@ from perfjax.cli._shared import (
     fitted_ranges,
     library,
     plots,
+    print_json,
+    print_table,
     save_netcdf,
-    save_outputs,
 )
 
 __all__ = ["simulate"]
@@ -80,22 +81,16 @@ def simulate(
     note = fitted_note(fitted_ranges(scenario), chosen)
     chosen = chosen.replace_noise(noise)
     sampling = _sampling(solver, trials, seed)
-    check_outputs(save, plot, force=force)
+    check_outputs(save, plot, force=force, inputs=[scenario])
     result = _run(pj, chosen, solver, **sampling)
     origin = {"scenario": pj.files.to_toml(chosen), "solver": solver.value, **sampling, "dtype": dtype.value}
     report = origin | {"error_unit": chosen.mechanism.error_unit} | _findings(result)
     report |= {} if note is None else {"note": note}
-    if as_json:
-        print(json.dumps(report, indent=2))
-    else:
-        _print_report(report)
-        if note is not None:
-            print(note)
     outputs = (
         ("Result", save, lambda path: _save(pj, result, origin, path)),
         ("Picture", plot, lambda path: plots().plot_simulation(result).savefig(path, dpi=150)),
     )
-    save_outputs(pj, outputs, quiet=as_json)
+    answer(pj, outputs, lambda: print_json(report) if as_json else _print_report(report), quiet=as_json)
 
 
 def _sampling(solver, trials, seed) -> dict[str, int]:
@@ -187,10 +182,12 @@ def _print_report(report: dict[str, Any]) -> None:
     for t in np.unique(np.linspace(0, rounds, SHOWN).round().astype(int)):
         mean, low, high, collapsed, error = (report[name][t] for name in COLUMNS)
         table.add_row(str(t), f"{mean:.6g}", f"{low:.6g} - {high:.6g}", f"{collapsed:.2%}", f"{error:.4g}")
+    print_table(table)
     screen = console()
-    screen.print(table)
     for line in _closing(report, rounds):
         screen.print(line)
+    if "note" in report:
+        screen.print(report["note"])
 
 
 def _closing(report: dict[str, Any], rounds: int) -> list[str]:

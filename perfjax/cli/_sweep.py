@@ -34,13 +34,14 @@ def sweep(
     """Run something for every cell of a grid of scenarios, on all devices; go on where it was stopped."""
     if store is None and out is None:
         raise ValueError("Give --store, --out or both: a sweep's result is too large to print.")
-    check_output(out, force=force)
-    _check_apart(file, store, out)
+    check_output(out, force=force, inputs=[file])
+    _check_apart(store, out)
     pj = library(dtype)
     import jax
 
     first = _meet(coordinator, processes, process)
     asked = pj.sweeps.load_sweep(file)
+    check_output(out, force=force, inputs=asked.read)
     limits = {} if memory is None else {"memory": memory}
     with _warnings_in_one_line(), _leaving_together(coordinator is not None):
         data = pj.sweep(
@@ -67,13 +68,9 @@ def sweep(
     print(f"Swept {sizes}: {', '.join(data.data_vars)}. Saved to {' and '.join(str(x) for x in (store, out) if x)}.")
 
 
-def _check_apart(file: Path, store: Path | None, out: Path | None) -> None:
-    """Raise if one path would be written over another."""
-    if out is None:
-        return
-    if out.exists() and file.exists() and out.samefile(file):
-        raise ValueError(f"{out} is the sweep file: give --out another path.")
-    if store is not None and store.resolve() in (out.resolve(), *out.resolve().parents):
+def _check_apart(store: Path | None, out: Path | None) -> None:
+    """Raise if the result would be written into the store."""
+    if out is not None and store is not None and store.resolve() in (out.resolve(), *out.resolve().parents):
         raise ValueError(f"--out {out} lies in --store {store}: give two paths.")
 
 

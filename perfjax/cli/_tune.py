@@ -1,6 +1,5 @@
 """`perfjax tune`: the best constant noise, what it costs and gives, and whether the law of the population agrees."""
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from perfjax.cli._shared import (
     ScenarioFile,
     Threshold,
     accuracy,
+    answer,
     check_picture,
     chosen_scenario,
     console,
@@ -27,7 +27,8 @@ from perfjax.cli._shared import (
     in_shell_words,
     library,
     plots,
-    save_outputs,
+    print_json,
+    print_table,
     scope_warning,
 )
 
@@ -72,7 +73,7 @@ def tune(
     ranges = fitted_ranges(scenario)
     if ranges is not None:
         ranges.check(chosen)  # an option may not contradict the draws
-    check_picture(plot, force=force)
+    check_picture(plot, force=force, inputs=[scenario])
     bound_to = _noise_of_budget(pj, chosen, at_epsilon, delta, at_rho)
     goal = _objective(pj, objective, first_release)
     delta = pj.privacy.PRINTED_DELTA if delta is None else delta
@@ -89,12 +90,8 @@ def tune(
         report["scope_warning"] = _scope_warning(pj, chosen, unit, local, report)
         spent = pj.mean_field(chosen, noise=bound_to).privacy()
         report["your_protection"] = pj.privacy.protects_nobody(spent, delta=delta)
-    if as_json:
-        print(json.dumps(report, indent=2))
-    else:
-        _print_report(report)
     picture = "Picture", plot, lambda path: plots().plot_optimum(optimum).savefig(path, dpi=150)
-    save_outputs(pj, [picture], quiet=as_json)
+    answer(pj, [picture], lambda: print_json(report) if as_json else _print_report(report), quiet=as_json)
 
 
 def _objective(pj, name, first_release):
@@ -263,7 +260,7 @@ def _print_report(report: dict[str, Any]) -> None:
     for label, key in ROWS:
         if any(key in report[name] for name in shown):
             table.add_row(label.format(**report), *(_cell(report, name, key) for name in shown))
-    screen.print(table)
+    print_table(table)
     screen.print(f"The error is that of {report['counted']}.")
     if "fit" in report:
         screen.print("Ranges are those over the draws of the fit; the law's numbers hold for the most probable values.")

@@ -1,6 +1,7 @@
 """Sweep files in TOML: what to run, on which scenario, over which axes."""
 
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from perfjax.meanfield import mean_field
 from perfjax.montecarlo import simulate_counts, simulate_users
 from perfjax.objectives import BY_NAME
 from perfjax.scenario import Scenario
+from perfjax.sweeps._grid import MOST_CELLS
 from perfjax.tuning import tune
 
 __all__ = ["SweepFile", "load_sweep"]
@@ -35,6 +37,7 @@ class SweepFile(NamedTuple):
         options: `pairing`, `trials` and `fields`, as arguments of `sweep`.
         seed: of the key, for a run that samples.
         ranges: what the fit in the scenario's file left open; None without one.
+        read: the other files that were read.
     """
 
     run: Callable
@@ -43,6 +46,7 @@ class SweepFile(NamedTuple):
     options: dict[str, Any]
     seed: int | None
     ranges: Ranges | None = None
+    read: tuple[Path, ...] = ()
 
 
 def load_sweep(path: str | os.PathLike) -> SweepFile:
@@ -73,22 +77,36 @@ def _build(content: dict[str, Any], folder: Path) -> SweepFile:
     for name in ("run", "over"):
         if name not in content:
             raise ValueError(f"Missing key: `{name}`.")
+    for name in ("preset", "scenario"):
+        if not isinstance(content.get(name, ""), str):
+            raise _check.fail(name, "be a text", content[name])
+    run = _run(content)
+    over = {name: _axis(name, values) for name, values in _table(content, "over").items()}
+    options = {name: content[name] for name in ("pairing", "trials", "fields") if name in content}
+    seed = content.get("seed", 0 if content["run"] in SAMPLERS else None)
+    seed = None if seed is None else _check.as_count(seed, "seed", low=0)
+    if seed is not None and seed >= 2**31:
+        raise _check.fail("seed", "be below 2^31", seed)
+    scenario = _scenario(content, folder)
+    read = (folder / content["scenario"],) if "scenario" in content else ()
+    ranges = load_ranges(*read) if read else None
+    return SweepFile(run, scenario, over, options, seed, ranges, read)
+
+
+def _run(content) -> Callable:
+    """The function to run, with its arguments, which must be of its own."""
     _check.check_known([content["run"]], list(RUNS), "run")
-    run = RUNS[content["run"]]
-    arguments = dict(_table(content, "arguments"))
+    run, arguments = RUNS[content["run"]], dict(_table(content, "arguments"))
+    parameters = inspect.signature(run).parameters
+    given_apart = ("scenario", "key", "trials", "first_trial")  # by the sweep itself
+    known = [name for name in parameters if name not in given_apart]
+    _check.check_known(arguments, known, f"argument of {content['run']}:")
     if content["run"] == "tune":
         arguments = {"objective": "cumulative-error"} | arguments  # as `perfjax tune`: of every release
     if "objective" in arguments:
         _check.check_known([arguments["objective"]], list(BY_NAME), "objective")
         arguments["objective"] = BY_NAME[arguments["objective"]]()
-    run = functools.partial(run, **arguments) if arguments else run
-    over = {name: _axis(name, values) for name, values in _table(content, "over").items()}
-    options = {name: content[name] for name in ("pairing", "trials", "fields") if name in content}
-    seed = content.get("seed", 0 if content["run"] in SAMPLERS else None)
-    seed = None if seed is None else _check.as_count(seed, "seed", low=0)
-    scenario = _scenario(content, folder)
-    ranges = load_ranges(folder / content["scenario"]) if "scenario" in content else None
-    return SweepFile(run, scenario, over, options, seed, ranges)
+    return functools.partial(run, **arguments) if arguments else run
 
 
 def _table(content, name) -> dict[str, Any]:
@@ -104,7 +122,18 @@ def _scenario(content, folder) -> Scenario:
     chosen = (
         files.preset(content["preset"]) if "preset" in content else files.load_scenario(folder / content["scenario"])
     )
-    return chosen.replace(**_table(content, "set")) if "set" in content else chosen
+    leaves = _table(content, "set")
+    for name, value in leaves.items():
+        if isinstance(value, dict):
+            raise _check.fail(f"set.{name}", "be a value", "a table")
+    return chosen.replace(**leaves)
+
+
+def _number(value: Any, name: str) -> float:
+    number = _check.in_dtype(value, np.float64) if not isinstance(value, bool) else value
+    if not (isinstance(number, np.ndarray) and number.ndim == 0 and np.isfinite(number)):
+        raise _check.fail(name, "be a finite number", _check.quoted(value))
+    return float(number)
 
 
 def _axis(name: str, values: Any) -> list[float]:
@@ -117,8 +146,10 @@ def _axis(name: str, values: Any) -> list[float]:
     missing = [part for part in RANGE[:3] if part not in values]
     if missing:
         raise ValueError(f"Axis `{name}` lacks `{'`, `'.join(missing)}`.")
-    start, stop = values["start"], values["stop"]
+    start, stop = (_number(values[part], f"over.{name}.{part}") for part in ("start", "stop"))
     num = _check.as_count(values["num"], f"{name}.num", low=1)
+    if num > MOST_CELLS:
+        raise _check.fail(f"{name}.num", "be at most 2^32", num)
     if _check.as_choice(values.get("scale", "linear"), f"{name}.scale", ("linear", "log")) == "linear":
         return np.linspace(start, stop, num).tolist()
     if not (start > 0 and stop > 0):

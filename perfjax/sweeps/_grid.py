@@ -14,7 +14,7 @@ from perfjax._check import Numbers
 from perfjax._fields import Field
 from perfjax.scenario import Scenario
 
-__all__ = ["Grid", "as_grid", "checked_template"]
+__all__ = ["MOST_CELLS", "Grid", "as_grid", "checked_template"]
 
 MOST_CELLS = 2**32  # a cell's number is folded into a key as 32 bits
 
@@ -96,8 +96,11 @@ def as_grid(scenario: Scenario, over: Mapping[str, Numbers], pairing: str) -> Gr
 
 def _axis(name: str, values: Numbers, scenario: Scenario) -> np.ndarray:
     try:
-        axis = np.asarray(values).astype(scenario.population.dtype)
-    except (TypeError, ValueError) as error:
+        axis = np.asarray(values)
+        if axis.dtype.kind in "bSU" and axis.size:
+            raise TypeError
+        axis = axis.astype(scenario.population.dtype)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"Axis `{name}` must be a list of numbers, but is {_check.quoted(values)}.") from error
     if axis.ndim != 1:
         raise ValueError(f"Axis `{name}` must be a list of numbers, but is of shape {axis.shape}.")

@@ -136,7 +136,7 @@ def traced_run(
 ) -> Traced:
     """Trace `run` for a cell of `grid`."""
     described: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {}
-    fields = fields if fields is None or isinstance(fields, str) else tuple(fields)
+    fields = _names(fields)
 
     def one(cell, values, *keys):
         scenario = template.with_leaves(**values)
@@ -205,13 +205,20 @@ def _named_fields(result: Any) -> dict[str, Field]:
     return found
 
 
-def _chosen(found: dict[str, Field], fields: Iterable[str] | None) -> dict[str, Field]:
+def _names(fields: object) -> tuple[str, ...] | None:
+    if fields is None:
+        return None
+    if isinstance(fields, str) or not isinstance(fields, Iterable):
+        raise _check.fail("fields", "be a list of names", _check.quoted(fields))
+    names = tuple(fields)
+    if not names:
+        raise _check.fail("fields", "name at least one field", "empty")
+    return names
+
+
+def _chosen(found: dict[str, Field], fields: tuple[str, ...] | None) -> dict[str, Field]:
     if fields is None:
         return found
-    if isinstance(fields, str):
-        raise _check.fail("fields", "be a list of names", _check.quoted(fields))
-    if not fields:
-        raise _check.fail("fields", "name at least one field", "empty")
     _check.check_known(fields, list(found), "field")
     return {name: found[name] for name in fields}
 
