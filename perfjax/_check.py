@@ -58,6 +58,8 @@ def as_float(value: Numbers, name: str) -> Float[Array, "..."]:
 
     A Python number, an int array or a bool array takes JAX's default float dtype; a float array keeps its own.
     """
+    if isinstance(value, str | bytes):  # NumPy would take it for the name of a type
+        raise fail(name, "be a number or an array of numbers", quoted(value))
     # A number known now stays known under jit, where jnp.asarray would trace it and every later check with it.
     known = is_known(*jax.tree.leaves(value))
     try:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-__all__ = ["CsvTable", "finite", "number", "read_table", "shipped", "whole"]
+__all__ = ["CsvTable", "digits", "finite", "number", "read_table", "shipped", "whole"]
 
 # As float reads numbers, but without its underscores and its digits of other scripts.
 NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE)
@@ -108,6 +108,13 @@ def number(text: str) -> float:
     if not NUMBER.fullmatch(text):
         raise ValueError
     return float(text)
+
+
+def digits(text: str) -> str:
+    """`text` if it is a whole number in digits; a `ValueError` if not."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,4000}", text):
+        raise ValueError
+    return text
 
 
 def finite(text: str) -> float:

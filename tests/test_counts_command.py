@@ -207,7 +207,7 @@ def test_a_release_that_can_not_be_is_one_line_and_no_file(run, table, arguments
 def test_the_true_counts_are_never_replaced(run, table):
     code, _, error = run("counts", "--csv", table, "--column", "n", "--keep", "group", "--release", table, "--force")
     assert code == 2
-    assert "must not replace the true counts" in error
+    assert "must not replace what is read" in error
     assert table.read_text() == TABLE
     gone = table / "x" / "out.csv"
     assert "no folder" in run("counts", "--csv", table, "--column", "n", "--keep", "group", "--release", gone)[2]

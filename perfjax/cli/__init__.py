@@ -12,7 +12,7 @@ from perfjax.cli._once import Command
 from perfjax.cli._reconstruct import reconstruct
 from perfjax.cli._scenario import new, show
 from perfjax.cli._schedule import schedule
-from perfjax.cli._shared import INTERRUPTED, discard_output, in_shell_words, to_the_end
+from perfjax.cli._shared import INTERRUPTED, NARROWEST, discard_output, in_shell_words, to_the_end
 from perfjax.cli._simulate import simulate
 from perfjax.cli._sweep import sweep
 from perfjax.cli._tune import tune
@@ -55,6 +55,9 @@ def main() -> None:
 
     A reader of the output who left early is no error: all that is written to files is written before.
     """
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) < NARROWEST:  # what prints tables and help would print nothing
+        del os.environ["COLUMNS"]
     try:
         # Not standalone: that answers wrong usage with a box of several lines.
         code = app(standalone_mode=False)

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from perfjax._csv import read_table, whole
+from perfjax._csv import digits, read_table, whole
 from perfjax.cli._shared import (
     Dtype,
     Force,
@@ -87,7 +87,7 @@ def counts(
 
 def _sizes(text: str) -> list[int]:
     try:
-        found = [int(whole(part.strip())) if part.strip().isdigit() else 0 for part in text.split(",")]
+        found = [int(digits(part.strip())) for part in text.split(",")]
     except ValueError:
         found = [0]
     if min(found) < 1:

@@ -9,6 +9,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from perfjax._csv import digits, number
 from perfjax.cli._shared import (
     Dtype,
     Force,
@@ -147,10 +148,10 @@ def _range(text: Any) -> tuple[int, int]:
     """The ends of "2..40", [2, 40] or 5."""
     parts = text if isinstance(text, list) else str(text).split("..")
     try:
-        ends = [int(part) for part in parts]
-    except (TypeError, ValueError):
+        ends = [int(digits(str(part).strip())) for part in parts]
+    except ValueError:
         ends = []
-    if len(ends) not in (1, 2):
+    if len(ends) not in (1, 2) or max(ends) >= 2**31:
         raise ValueError(f'Argument `releases` must be a number or a range such as 2..40, but is "{text}".')
     return ends[0], ends[-1]
 
@@ -161,7 +162,7 @@ def _records(pj, asked, folder):
         raise ValueError("Give records, or data and column to draw them from.")
     if "records" in asked:
         return _numbers(asked["records"])
-    pool = np.unique(records_of(folder / asked["data"], asked.get("column")))
+    pool = np.unique(records_of(folder / str(asked["data"]), asked.get("column")))
     size, seed = (pj._check.as_count(asked[name], name, low=low) for name, low in (("size", 1), ("seed", 0)))
     if size > pool.size:
         raise ValueError(
@@ -173,8 +174,8 @@ def _records(pj, asked, folder):
 def _numbers(text: Any) -> np.ndarray:
     parts = text if isinstance(text, list) else str(text).split(",")
     try:
-        return np.asarray([float(part) for part in parts])
-    except (TypeError, ValueError) as error:
+        return np.asarray([float(part) if isinstance(part, float) else number(str(part).strip()) for part in parts])
+    except ValueError as error:
         raise ValueError(f'Argument `records` must be numbers with commas between them, but is "{text}".') from error
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
 __all__ = [
     "DEFAULT_PRESET",
     "INTERRUPTED",
+    "NARROWEST",
     "Dtype",
     "Force",
     "Json",
@@ -238,7 +240,7 @@ def plots():
     return perfjax.plots
 
 
-NARROWEST = 20  # columns: no terminal has fewer, but COLUMNS=0 says so
+NARROWEST = 20  # columns: below, nothing can be read; COLUMNS=0 and no terminal at all say so
 
 
 class _Screen(Console):
@@ -251,17 +253,18 @@ class _Screen(Console):
 def console(*, stderr: bool = False) -> Console:
     """A console that shows text as it is: brackets or colons in a path or a name are neither styles nor emoji."""
     screen = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False)
-    if screen.width < NARROWEST:
-        screen.width = 80
+    screen.width = max(screen.width, NARROWEST)
     return screen
 
 
 def print_table(table: Table) -> None:
     """Print a table as wide as its numbers are: in a narrow terminal a number without its last digits is another."""
-    for column in table.columns:
-        column.no_wrap = column.justify == "right"
+    for column in (column for column in table.columns if column.justify == "right"):
+        lines = (line for text in (column.header, *column.cells) for line in str(text).splitlines())
+        column.no_wrap, column.min_width = True, max(map(cell_len, lines), default=0)
     screen = console()
-    screen.width = max(screen.width, screen.measure(table).minimum)
+    unbounded = screen.options.update(max_width=10_000)
+    screen.width = max(screen.width, screen.measure(table, options=unbounded).minimum)
     screen.print(table)
 
 
