@@ -46,12 +46,11 @@ def _digest(value: Any) -> str:
 def _described(value: Any, known: dict[int, str]) -> Any:
     """A program or one of its parts as nested tuples of text; `known` holds digests of programs that occur again."""
     describe = functools.partial(_described, known=known)
-    if isinstance(value, core.ClosedJaxpr):
-        return describe(value.jaxpr), tuple(map(_array, value.consts))
-    if isinstance(value, core.Jaxpr):
-        if id(value) not in known:
-            known[id(value)] = _digest(_equations(value, describe))
-        return known[id(value)]
+    if isinstance(value, core.ClosedJaxpr | core.Jaxpr):
+        program = getattr(value, "jaxpr", value)  # itself in newer JAX, where the two are one class
+        if id(program) not in known:
+            known[id(program)] = _digest(_equations(program, describe))
+        return known[id(program)], tuple(map(_array, getattr(value, "consts", ())))
     if isinstance(value, jax.Array | np.ndarray | np.generic):
         return _array(value)
     if isinstance(value, tuple | list):
