@@ -58,7 +58,7 @@ def test_they_are_undefined_with_a_reason(scenario, objective, arguments, expect
     found = pj.sensitivities(pj.tune(scenario, objective, **arguments))
     assert found.reason == expected.meaning
     assert all(np.all(np.isnan(value)) for value in found.values.values())
-    assert str(found) == f"Sensitivities of {found.noise_name}: undefined ({expected.meaning})"
+    assert str(found) == f"Sensitivities of {found.noise_label}: undefined ({expected.meaning})"
 
 
 @pytest.mark.slow

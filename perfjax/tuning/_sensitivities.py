@@ -20,20 +20,20 @@ class Sensitivities(eqx.Module):
     """d noise* / d leaf for every differentiable leaf of a scenario.
 
     Attributes:
-        noise_name: what the noise is called where a person reads it.
+        noise_label: what the noise is called where a person reads it.
         values: by leaf name, in units of noise per unit of the leaf; NaN where undefined.
         reason: why they are undefined, or None.
     """
 
-    noise_name: str = eqx.field(static=True)
+    noise_label: str = eqx.field(static=True)
     values: dict[str, Float[Array, "..."]]
     reason: str | None = eqx.field(static=True)
 
     def __str__(self) -> str:
         if self.reason is not None:
-            return f"Sensitivities of {self.noise_name}: undefined ({self.reason})"
-        lines = [f"  d {self.noise_name} / d {name:<12} {np.asarray(value)}" for name, value in self.values.items()]
-        return "\n".join([f"Sensitivities of {self.noise_name}", *lines])
+            return f"Sensitivities of {self.noise_label}: undefined ({self.reason})"
+        lines = [f"  d {self.noise_label} / d {name:<12} {np.asarray(value)}" for name, value in self.values.items()]
+        return "\n".join([f"Sensitivities of {self.noise_label}", *lines])
 
 
 def sensitivities(optimum: Optimum) -> Sensitivities:
@@ -65,7 +65,7 @@ def sensitivities(optimum: Optimum) -> Sensitivities:
     keep = jnp.nan if reason else 1.0
     drawn = optimum.objective.draws if isinstance(optimum.objective, OverDraws) else {}
     values = {leaf: value * keep for leaf, value in _by_name(derivative).items() if leaf not in (name, *drawn)}
-    return Sensitivities(noise_name=scenario.mechanism.noise_label, values=values, reason=reason)
+    return Sensitivities(noise_label=scenario.mechanism.noise_label, values=values, reason=reason)
 
 
 def _undefined(optimum) -> str | None:
