@@ -1,4 +1,4 @@
-"""Malformed files and options, for every command: one line, exit code 2, nothing written, and what is read untouched."""
+"""Malformed files and options, for every command: one line, exit code 2, nothing written, nothing read changed."""
 
 import itertools
 import os
@@ -77,7 +77,12 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("reader", READERS)
+def some(cases, quick):
+    """The cases, those that are not among the quick ones for the slow run: they say the same of another command."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+@pytest.mark.parametrize("reader", some(READERS, ("fit", "counts")))
 @pytest.mark.parametrize("content", CSV)
 def test_a_malformed_csv_file(refused, reader, content):
     refused(READERS[reader], "in.csv", in_csv=CSV[content])
@@ -167,7 +172,7 @@ TAKERS = {
 }
 
 
-@pytest.mark.parametrize("taker", TAKERS)
+@pytest.mark.parametrize("taker", some(TAKERS, ("tune",)))
 @pytest.mark.parametrize("content", SCENARIOS)
 def test_a_malformed_scenario(refused, taker, content):
     if taker == "show" and content in ("batch", "fit of a number", "empty fit"):
@@ -223,7 +228,10 @@ SWEEPS = {
 }
 
 
-@pytest.mark.parametrize("content", SWEEPS)
+LATER = tuple(f" {value[:12]}" for value in VALUES[3:])
+
+
+@pytest.mark.parametrize("content", some(SWEEPS, [name for name in SWEEPS if not name.endswith(LATER)]))
 def test_a_malformed_sweep_file(refused, content):
     refused(("sweep", "in.toml", "--out", "out.nc"), in_toml=SWEEPS[content])
 
