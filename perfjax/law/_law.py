@@ -185,6 +185,12 @@ def _population_law(scenario, size, cap):
 
 def law_of(scenario: Scenario, size: int = DEFAULT_SIZE, cap: int | None = None) -> PopulationLaw:
     """`population_law` of a checked scenario, to be traced by other code."""
+    # Rows meet nodes throughout: where promotion of ranks raises, that is to find faults in other code than this.
+    with jax.numpy_rank_promotion("allow"):
+        return _law_of(scenario, size, cap)
+
+
+def _law_of(scenario, size, cap) -> PopulationLaw:
     kernel = kernel_of(scenario, grid(scenario.participation, size, cap))
     nodes = kernel.grid
     states = _propagated(kernel)

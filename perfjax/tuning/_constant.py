@@ -68,7 +68,8 @@ def tune(
     objective = objective.prepared(scenario, key)
     _check_constraint(constraint, scenario)
     log_bounds = as_log_bounds(bounds, scenario)
-    optimum = _tune(scenario, objective, constraint, log_bounds, key)
+    with jax.debug_nans(False):  # NaN stands for a minimum that is not there: who looks for a NaN means another
+        optimum = _tune(scenario, objective, constraint, log_bounds, key)
     bad = (Status.INFEASIBLE, Status.NOT_CONVERGED)
     if throw and _check.is_known(optimum.status) and int(optimum.status) in bad:
         raise ValueError(f"No best noise: {Status(int(optimum.status)).meaning}.")
