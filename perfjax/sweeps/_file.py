@@ -82,6 +82,8 @@ def _build(content: dict[str, Any], folder: Path) -> SweepFile:
             raise _check.fail(name, "be a text", content[name])
     run = _run(content)
     over = {name: _axis(name, values) for name, values in _table(content, "over").items()}
+    if not isinstance(content.get("fields", []), list):
+        raise _check.fail("fields", "be a list of names", _check.quoted(content["fields"]))
     options = {name: content[name] for name in ("pairing", "trials", "fields") if name in content}
     seed = content.get("seed", 0 if content["run"] in SAMPLERS else None)
     seed = None if seed is None else _check.as_count(seed, "seed", low=0)
