@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+import jax
 import numpy as np
 import pytest
 import xarray
@@ -347,3 +348,17 @@ def test_a_reader_who_left_costs_nothing(scenario, tmp_path):
         process.stdout.close()
         assert (process.wait(), process.stderr.read()) == (0, "")
     assert (tmp_path / "l.nc").exists()
+
+
+@pytest.mark.parametrize("option", ["jax_debug_nans", "jax_numpy_rank_promotion"])
+def test_what_finds_faults_in_other_code_finds_none_here(scenario, option):
+    own = pj.load_scenario(scenario)
+    expected = pj.tune(own).noise, pj.population_law(own).mean
+    before = getattr(jax.config, option)
+    jax.config.update(option, True if option == "jax_debug_nans" else "raise")
+    try:
+        found = pj.tune(own).noise, pj.population_law(own).mean
+    finally:
+        jax.config.update(option, before)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
