@@ -7,9 +7,6 @@ in the file of the rule; `leak_probability` looks the pair up. A new pair adds o
 from perfjax.leakage._given_noise import GivenNoise as GivenNoise
 from perfjax.leakage._given_noise import check_count_level as check_count_level
 from perfjax.leakage._given_noise import given_noise as given_noise
-from perfjax.leakage._given_noise import shared_dimensions as shared_dimensions
-from perfjax.leakage._given_noise import shared_rule as shared_rule
-from perfjax.leakage._given_noise import shared_weights as shared_weights
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove as LikelihoodRatioAbove
 from perfjax.leakage._likelihood_ratio import leak_probability_given_distance as leak_probability_given_distance
 from perfjax.leakage._pairs import AbstractLeakage as AbstractLeakage
@@ -19,6 +16,9 @@ from perfjax.leakage._pairs import check_pair as check_pair
 from perfjax.leakage._pairs import leak_probability as leak_probability
 from perfjax.leakage._pairs import split as split
 from perfjax.leakage._reconstructed import ReconstructedWithin as ReconstructedWithin
+from perfjax.leakage._shared_noise import shared_dimensions as shared_dimensions
+from perfjax.leakage._shared_noise import shared_rule as shared_rule
+from perfjax.leakage._shared_noise import shared_weights as shared_weights
 from perfjax.leakage._true_bit import TrueBitKept as TrueBitKept
 
 __all__ = [

@@ -6,26 +6,24 @@ binomial, because the records' residuals from their mean sum to zero; by reconst
 response shares nothing; of a released count all users see the same number, and all are leaked or none.
 """
 
-import functools
 import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jaxtyping import Array, Float
 
 from perfjax import _check
 from perfjax._linear import product
 from perfjax._square_root import square_root
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove, across
-from perfjax.leakage._pairs import AbstractLeakage, PairTable, guarded, split
+from perfjax.leakage._pairs import AbstractLeakage, PairTable, guarded
 from perfjax.leakage._reconstructed import ReconstructedWithin, bounded_ratio
 from perfjax.leakage._true_bit import TrueBitKept
 from perfjax.mechanisms import AbstractMechanism, GaussianMean, RandomizedResponse, ShiftedLogCount
 
-__all__ = ["GivenNoise", "check_count_level", "given_noise", "shared_dimensions", "shared_rule", "shared_weights"]
+__all__ = ["GivenNoise", "check_count_level", "given_noise"]
 
 
 class GivenNoise(NamedTuple):
@@ -98,35 +96,6 @@ def _with_closed_law(mechanism):
     return (
         f"give `clip_radius` at least {least:.2f}{now} (fewer than 1 in 1e9 records of {mechanism.dim} features clip)"
     )
-
-
-def shared_dimensions(mechanism: AbstractMechanism) -> int:
-    """Degrees of freedom of the noise that all users of a release share."""
-    return mechanism.dim if isinstance(mechanism, GaussianMean) else 0
-
-
-@functools.cache
-def shared_rule(dimensions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights for expectations over the shared noise, chi2 with `dimensions` degrees of freedom."""
-    if dimensions == 0:
-        return np.zeros(1), np.ones(1)
-    count = 12 if dimensions >= 8 else 32
-    node, weight = scipy.special.roots_genlaguerre(count, dimensions / 2 - 1)
-    return 2 * node, weight / weight.sum()
-
-
-def shared_weights(
-    mechanism: AbstractMechanism,
-    leakage: AbstractLeakage,
-    population: Float[Array, ""],
-    noise: Float[Array, ""],
-) -> tuple[Float[Array, " shared"], Float[Array, " shared"]]:
-    """Nodes and weights for expectations over what the users of a release share."""
-    if isinstance(mechanism, ShiftedLogCount):
-        chance = split(mechanism, leakage, population, noise)
-        return jnp.asarray([0, 1], noise.dtype), jnp.stack([chance.kept, chance.leaked])
-    node, weight = shared_rule(shared_dimensions(mechanism))
-    return jnp.asarray(node, noise.dtype), jnp.asarray(weight, noise.dtype)
 
 
 @_LAWS.enter(ShiftedLogCount, LikelihoodRatioAbove)
