@@ -115,7 +115,11 @@ def budget_lines(releases: Privacy, *, delta: float = PRINTED_DELTA) -> list[str
     Returns:
         A line for each scope that there is, and a last one where epsilon of all releases together is above 10: central,
         or local where no central budget is known.
+
+    Raises:
+        ValueError: if there is more than the one axis.
     """
+    _check_one_axis(releases)
     known = {scope: getattr(releases, scope) for scope in SCOPES if getattr(releases, scope) is not None}
     count = releases.local.rho.shape[-1]
     lines = []
@@ -146,7 +150,11 @@ def protects_nobody(releases: Privacy, *, delta: float = PRINTED_DELTA) -> str |
 
     Returns:
         A sentence; None at an epsilon of 10 or below.
+
+    Raises:
+        ValueError: if there is more than the one axis.
     """
+    _check_one_axis(releases)
     scope, budget = ("local", releases.local) if releases.central is None else ("central", releases.central)
     total, count = float(budget.composed().epsilon(delta)), budget.rho.shape[-1]
     if total <= NO_PROTECTION:
@@ -155,6 +163,12 @@ def protects_nobody(releases: Privacy, *, delta: float = PRINTED_DELTA) -> str |
     at = "" if isinstance(budget, PureBudget) else f" at delta = {delta:g}"
     size = "unbounded" if total == np.inf else f"{_number(total)}{at}, above {NO_PROTECTION:g}"
     return f"This budget protects nobody{who}: the {scope} epsilon over all {count} releases is {size}."
+
+
+def _check_one_axis(releases):
+    shape = releases.local.rho.shape
+    if len(shape) != 1:
+        raise ValueError(f"Argument `releases` must have one axis, of the releases of one run, but has shape {shape}.")
 
 
 def _number(value: float) -> str:

@@ -87,3 +87,10 @@ def test_what_is_published_costs_no_more_than_the_record_itself():
 def test_no_label_is_a_bare_epsilon():
     for mechanism in (pj.GaussianMean(1.0, dim=2), pj.RandomizedResponse(1.0), pj.ShiftedLogCount(0.1, 1.0)):
         assert "epsilon" not in mechanism.noise_label.replace("local epsilon", "")
+
+
+def test_budgets_of_several_runs_at_once_are_refused():
+    of_runs = Privacy(local=GaussianBudget(jnp.ones((3, 51))), central=None)
+    for say in (budget_lines, protects_nobody):
+        with pytest.raises(ValueError, match=r"`releases` must have one axis.*has shape \(3, 51\)"):
+            say(of_runs)

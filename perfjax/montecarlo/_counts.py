@@ -13,7 +13,7 @@ from perfjax._chi_square import lower_quantile, upper_quantile
 from perfjax.binomial import binomial_from_bits, normal_quantile, uniform_from_bits
 from perfjax.leakage import check_count_level, given_noise, split
 from perfjax.mechanisms import GaussianMean, RandomizedResponse, ShiftedLogCount
-from perfjax.montecarlo._inputs import as_key, as_trials, initial_users
+from perfjax.montecarlo._inputs import OTHER_CAUSES, as_key, as_trials, initial_users
 from perfjax.scenario import Noise, Scenario, as_single
 from perfjax.trajectory import Trajectory
 
@@ -94,6 +94,7 @@ def _run(scenario, key):
     """One run."""
     mechanism, who = scenario.mechanism, scenario.participation
     release = _RELEASES[type(mechanism)]
+    other_causes = jax.random.fold_in(key, jnp.uint32(OTHER_CAUSES))
 
     def step(n, inputs):
         t, x = inputs[0], scenario.noise_of(n, *inputs)
@@ -102,7 +103,7 @@ def _run(scenario, key):
         spared = n - leaked
         left = binomial_from_bits(words[4], leaked, who.leave)
         joined = binomial_from_bits(words[5], who.recruiting(leaked, spared), who.recruit)
-        more = _by_other_causes(who, leaked, spared, jax.random.fold_in(jax.random.fold_in(key, t), 0))
+        more = _by_other_causes(who, leaked, spared, jax.random.fold_in(other_causes, t))
         share = leaked / jnp.maximum(n, 1)
         return who.bounded(n - left + joined + more), (n, share, error, scenario.error(n, x))
 

@@ -9,9 +9,11 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from perfjax import _check
 from perfjax.binomial import uniform_from_bits
 
-__all__ = ["as_key", "as_trials", "initial_users", "without_gradient"]
+__all__ = ["OTHER_CAUSES", "as_key", "as_trials", "initial_users", "without_gradient"]
 
-AT_START = 2**32 - 1  # folded into a run's key for its first number of users: no release has this number
+# Folded into a run's key, numbers that no release has: for its first number of users, and for who comes and goes for
+# other reasons than leaks.
+AT_START, OTHER_CAUSES = 2**32 - 1, 2**32 - 2
 
 
 def as_key(key: Array) -> Array:
