@@ -192,17 +192,20 @@ def _report(pj, problem, asked) -> tuple[dict[str, Any], Any]:
     scan = found.scan
     at = found.releases - int(scan.releases[0])
     report = {
-        "records": _list(scan.records),
+        "records": np.asarray(scan.records).tolist(),
         "family": type(scan.family).__name__,
         **{name: problem[name] for name in ("epsilon", "delta", "accountant")},
-        "releases": _list(scan.releases),
-        **{name: _list(getattr(scan, name)) for name in ("kappa", "bound", "van_trees", "effective_epsilon")},
+        "releases": np.asarray(scan.releases).tolist(),
+        **{
+            name: np.asarray(getattr(scan, name)).tolist()
+            for name in ("kappa", "bound", "van_trees", "effective_epsilon")
+        },
         "status": pj.reconstruction.ScanStatus(int(scan.status)).meaning,
         "reason": pj.reconstruction.Reason(int(scan.reason[at])).meaning,
         "best_releases": found.releases,
         "certified_at": int(scan.certified_at),
-        "directions": _list(found.directions),
-        "standard_errors": _list(found.standard_errors),
+        "directions": np.asarray(found.directions).tolist(),
+        "standard_errors": np.asarray(found.standard_errors).tolist(),
         "trivial": float(scan.trivial),
         "label_floor": float(scan.label_floor),
         "trials": trials,
@@ -224,9 +227,9 @@ def _labels(pj, problem, asked) -> dict[str, Any]:
     found = library.assessment.assess_labels(transcript, problem["records"], target=table["target"], **budget)
     return {
         "target": table["target"],
-        "label_shares": _list(found.design.shares),
+        "label_shares": np.asarray(found.design.shares).tolist(),
         "label_bound": float(found.design.value),
-        "label_swaps": _list(found.swaps),
+        "label_swaps": np.asarray(found.swaps).tolist(),
         "label_separation": float(found.separation),
     }
 
@@ -239,14 +242,6 @@ def _members(pj, without: Any, count: int) -> np.ndarray:
         if pj._check.as_count(place, "without", low=0) >= count:
             raise pj._check.fail("without", f"hold places below {count}, the number of records", place)
     return np.asarray([~np.isin(np.arange(count), mean) for mean in without], bool).reshape(-1, count)
-
-
-def _list(values) -> Any:
-    """Numbers for JSON, which knows no infinity."""
-    if np.ndim(values):
-        return [_list(x) for x in np.asarray(values)]
-    value = np.asarray(values).item()
-    return value if isinstance(value, int) or math.isfinite(value) else str(value)
 
 
 def _print_report(report: dict[str, Any]) -> None:
@@ -279,7 +274,7 @@ def _closing(report: dict[str, Any]) -> list[str]:
     lines.append(f"Directions at {n} releases, best known first:")
     for direction, error in zip(report["directions"], report["standard_errors"], strict=True):
         along = ", ".join(f"{x:.3f}" for x in direction)
-        lines.append(f"  ({along}): {'not identified' if error == 'inf' else f'+- {error:.4g}'}")
+        lines.append(f"  ({along}): {'not identified' if math.isinf(error) else f'+- {error:.4g}'}")
     if "classic_calibration" in report:
         lines.append(f"Classic calibration {report['classic_calibration']}.")
     lines.append(
