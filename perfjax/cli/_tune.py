@@ -4,6 +4,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Table
 
@@ -153,7 +154,7 @@ def _report(pj, optimum, bound_to, delta, *, known: bool = True) -> dict[str, An
         "delta": delta,
         "privacy_pays": bool(optimum.privacy_pays),
         "regime": str(optimum.regime),
-        "local_minima": [float(x) for x in optimum.minima if x == x],
+        "local_minima": [x for x in np.asarray(optimum.minima).tolist() if x == x],
         "best": _column(pj, optimum, optimum.noise, delta),
         "no_privacy": _column(pj, optimum, scenario.mechanism.no_privacy, delta),
     }

@@ -62,9 +62,10 @@ def sensitivities(optimum: Optimum) -> Sensitivities:
     name = scenario.mechanism.noise_name
     reason = _undefined(optimum)
     derivative = _implicit(scenario, optimum.objective)
-    keep = jnp.nan if reason else 1.0
     drawn = optimum.objective.draws if isinstance(optimum.objective, OverDraws) else {}
-    values = {leaf: value * keep for leaf, value in _by_name(derivative).items() if leaf not in (name, *drawn)}
+    with jax.debug_nans(False):  # NaN says that there is no derivative
+        keep = jnp.nan if reason else 1.0
+        values = {leaf: value * keep for leaf, value in _by_name(derivative).items() if leaf not in (name, *drawn)}
     return Sensitivities(noise_label=scenario.mechanism.noise_label, values=values, reason=reason)
 
 
@@ -74,9 +75,10 @@ def _undefined(optimum) -> str | None:
         return status.meaning
     if optimum.log_value_without_privacy - optimum.log_value < TIE:
         return "no privacy is as good"
-    gaps = np.asarray(optimum.minima_log_values[1:] - optimum.minima_log_values[0])
+    minima, log_values = (np.asarray(x) for x in (optimum.minima, optimum.minima_log_values))  # NaN where there is none
+    gaps = log_values[1:] - log_values[0]
     if np.any(gaps < TIE):
-        other = float(optimum.minima[1:][gaps < TIE][0])
+        other = float(minima[1:][gaps < TIE][0])
         return f"the best noise is about to jump to {other:.4g}, which is as good"
     return None
 
