@@ -14,7 +14,7 @@ from cases import EXACT_LEAKS, recomputed_mixture, simulated_leaks
 from oracle import cases
 
 import perfjax as pj
-from perfjax.leakage import leak_probability_given_distance, split
+from perfjax.leakage import given_noise, leak_probability_given_distance, shared_weights, split
 
 DTYPES = pytest.mark.parametrize("dtype", ["float64", "float32"])
 OUTSIDE = pytest.mark.parametrize("outside", ["shared", "recomputed"])
@@ -403,3 +403,79 @@ def test_both_of_two_users_by_sampling_records():
     mechanism, rule = pj.GaussianMean(noise, dim=dim), pj.LikelihoodRatioAbove(threshold)
     found = pj.leakage.given_noise(mechanism, rule, *cast("float64", 2.0, noise, shared))
     assert abs(found.both - both) < 4 * math.sqrt(both * (1 - both) / draws)  # 7e-4; the kink once cost 1.4e-3
+
+
+# What users share.
+
+
+def shared_moments(noise, n, tau, dim, outside):
+    """E[p] and E[p^2] of the leak probability p given the shared noise x ~ chi2_d, by adaptive quadrature over chi."""
+    square = noise**2
+    gap = tau - dim / 2 * math.log1p(1 / (n - 1))
+    start, step = (0, 0) if outside == "shared" else (max(-2 * gap, 0), max(-2 * n * gap, 0))
+
+    def leaked(x):
+        shift = square * (n - 1) * x
+        limit = shift + 2 * tau * square * (n - 1) if outside == "shared" else square * n * (x + 2 * gap)
+        return 1 - scipy.stats.ncx2.cdf(max(limit, 0), dim, shift)
+
+    def moment(power):
+        def density(chi):
+            return leaked(chi**2) ** power * scipy.stats.chi.pdf(chi, dim)
+
+        width = math.sqrt(n - 1) / noise
+        near = [math.sqrt(step) + width * k for k in (-3, -1, 0, 1, 3)] if outside == "recomputed" else [0.01, 0.1, 1]
+        points = sorted({c for c in (math.sqrt(start), *near) if math.sqrt(start) <= c < 12})
+        ends = [math.sqrt(start), *[c for c in points if c > math.sqrt(start)], 12]
+        parts = [scipy.integrate.quad(density, *pair, epsabs=1e-10, limit=200)[0] for pair in itertools.pairwise(ends)]
+        return scipy.stats.chi2.cdf(start, dim) + sum(parts)
+
+    return moment(1), moment(2)
+
+
+@pytest.mark.parametrize(
+    ("noise", "n", "tau", "dim", "outside", "tolerance"),
+    [
+        (0.164, 917.0, 0.00116, 1, "shared", 5e-6),
+        (0.164, 917.0, 0.00116, 2, "shared", 1e-6),
+        (1.0, 30.0, 0.01, 12, "shared", 1e-6),
+        (0.5, 2.0, 0.05, 1, "recomputed", 5e-6),  # a square root's kink where not everybody is leaked any more
+        (25.3, 3.36, 0.386, 12, "recomputed", 2e-6),
+        (100.0, 3.0, 0.1, 4, "recomputed", 2e-6),
+    ],
+)
+def test_moments_over_the_shared_noise_are_those_of_adaptive_quadrature(noise, n, tau, dim, outside, tolerance):
+    mean, rule = pj.GaussianMean(noise, dim=dim), pj.LikelihoodRatioAbove(tau, outside=outside)
+
+    @jax.jit
+    def moments(mean, rule, n):
+        node, weight = shared_weights(mean, rule, n, mean.noise)
+        leaked = jax.vmap(lambda x: given_noise(mean, rule, n, mean.noise, x).leaked)(node)
+        return jnp.stack([weight @ leaked, weight @ leaked**2, jnp.sum(weight)])
+
+    exact = *shared_moments(noise, n, tau, dim, outside), 1
+    assert abs(exact[0] - float(leak(noise, n, tau, dim, outside=outside))) < 1e-8
+    np.testing.assert_allclose(moments(mean, rule, jnp.asarray(n)), exact, rtol=0, atol=tolerance)
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), (mean, rule))
+    np.testing.assert_allclose(moments(*single, jnp.asarray(n, jnp.float32)), exact, rtol=0, atol=2e-5)
+
+
+@pytest.mark.slow
+@DTYPES
+@pytest.mark.parametrize("dim", [1, 12])
+def test_means_over_the_shared_noise_have_the_derivatives_of_the_leak_probability(dim, dtype):
+    def over_shared(n, noise, tau):
+        mean, rule = pj.GaussianMean(noise, dim=dim), pj.LikelihoodRatioAbove(tau, outside="recomputed")
+        node, weight = shared_weights(mean, rule, n, noise)
+        return weight @ jax.vmap(lambda x: given_noise(mean, rule, n, noise, x).leaked)(node)
+
+    def exact(n, noise, tau):
+        return split(
+            pj.GaussianMean(noise, dim=dim), pj.LikelihoodRatioAbove(tau, outside="recomputed"), n, noise
+        ).leaked
+
+    n, noise, tau = cast(dtype, [3.4, 2.0, 1e9, 2.0], [25.0, 1e6, 1e-6, 0.5], [0.39, 1e-6, 1.0, 0.05])
+    slopes, right = (jax.jit(jax.vmap(jax.grad(f, argnums=(0, 1, 2))))(n, noise, tau) for f in (over_shared, exact))
+    finite(slopes)
+    if dtype == "float64":
+        np.testing.assert_allclose(np.stack(slopes)[:, [0, 3]], np.stack(right)[:, [0, 3]], rtol=1e-3, atol=2e-5)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.stats
 from assertions import close, finite, gradient_is_central_difference
 from cases import clipped
@@ -69,6 +70,27 @@ def test_response_error_is_averaged_over_an_interval():
         inside = low + (high - low) * (node + 1) / 2
         average = sum(w / 2 * float(RESPONSE(0.7, mu).error(30.0)) for w, mu in zip(weight, inside, strict=True))
         close(RESPONSE(0.7, (low, high)).error(30.0), average, 1e-12)
+
+
+def windowed_error(epsilon, n, mu):
+    """`exact_clipped_error` for many users: ten standard deviations of the count of ones."""
+    shrink = math.tanh(epsilon / 2)
+    rate = mu / (1 + math.exp(-epsilon)) + (1 - mu) / (1 + math.exp(epsilon))
+    reach = 10 * math.sqrt(n * rate * (1 - rate)) + 10
+    k = np.arange(max(math.floor(n * rate - reach), 0), min(math.ceil(n * rate + reach), n) + 1)
+    estimate = np.clip(0.5 + (k / n - 0.5) / shrink, 0, 1)
+    return scipy.stats.binom.pmf(k, n, rate) @ (estimate - mu) ** 2
+
+
+@pytest.mark.parametrize(("n", "epsilon"), [(10_000, 1.0), (1_000_000, 1.0), (1_000_000, 5.0)])
+def test_clipped_error_over_an_interval_is_that_of_adaptive_quadrature(n, epsilon):
+    """Clipping plays a part next to 0 and 1 alone."""
+    beside = 6 / (2 * math.sqrt(n) * math.tanh(epsilon / 2))
+    parts = [
+        scipy.integrate.quad(lambda mu: n * windowed_error(epsilon, n, mu), *ends, epsabs=0, epsrel=1e-7)[0]
+        for ends in ((0, beside), (beside, 0.5))
+    ]
+    close(clipped_response([epsilon], n, (0.0, 1.0))[0], 2 * sum(parts) / n, 2e-7)
 
 
 @pytest.mark.slow

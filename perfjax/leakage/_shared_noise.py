@@ -50,7 +50,8 @@ def shared_weights(
 ) -> tuple[Float[Array, " shared"], Float[Array, " shared"]]:
     """Nodes and weights for expectations over what the users of a release share.
 
-    The mean leak probability is then within 1e-6 of its value, and within 5e-6 for one dimension, in float64.
+    In float64, for thresholds from 1e-3 to 3, noise from 0.01 to 100 and 2 to 1e6 users, the mean leak probability is
+    then within 1e-6 of its value, and within 5e-6 for one dimension.
     """
     if isinstance(mechanism, ShiftedLogCount):
         chance = split(mechanism, leakage, population, noise)
@@ -118,7 +119,7 @@ def _around(step, dimensions):
     trapezoid rule takes its nodes there, however steep the step. Beyond them, the probability is constant wherever
     there is any mass, and the end nodes have all of it. Below `start` is one more node.
     """
-    tiny, far = jnp.finfo(step.middle.dtype).tiny ** 0.5, 2 * upper_quantile(1e-16, dimensions)
+    tiny, far = jnp.finfo(step.middle.dtype).tiny ** 0.5, 2 * float(upper_quantile(1e-16, dimensions))
     surely, rest = 0, 1
     if step.start is not None:
         start = jnp.clip(step.start, tiny, far)
@@ -149,7 +150,7 @@ def _score(below, above):
 
 def _trapezoid(center, deviation, spaced):
     """Nodes and weights over a standard normal variable; the end nodes have what an endless rule puts beyond."""
-    step = deviation * (spaced[1] - spaced[0])
+    step = deviation * float(spaced[1] - spaced[0])
     node = center + deviation * jnp.asarray(spaced, center.dtype)
     weight = step * _density(node)
     weight = weight.at[0].set(_sum_below(node[0] + step / 2, step)).at[-1].set(_sum_below(step / 2 - node[-1], step))

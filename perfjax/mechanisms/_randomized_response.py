@@ -29,9 +29,9 @@ class RandomizedResponse(AbstractMechanism):
         mean: mu, one number in [0, 1], or the two ends of an interval in which every release draws its own mu.
         clip_estimate: whether the estimate is clipped to [0, 1]. Then the error has no closed form: it is summed over
             the count of ones, within 1e-12 of its value up to 64 users and within 3e-6 for more (epsilon in [1e-3, 30],
-            any mu, up to 1e5 users, in float64); an interval of mu is averaged by 24 nodes, within 1e-4 up to 1e4
-            users. Between whole numbers of users it is interpolated. Where fewer than about four counts are not
-            clipped, n tanh(epsilon / 2) < 4, even and odd numbers of users differ: as epsilon goes to 0, the error goes
+            any mu, up to 1e5 users, in float64); an interval of mu is averaged by 24 nodes, within 1e-8.
+            Between whole numbers of users it is interpolated. Where fewer than about four counts are not clipped,
+            n tanh(epsilon / 2) < 4, even and odd numbers of users differ: as epsilon goes to 0, the error goes
             to 1/3 for odd n, and to less by a quarter of P(n / 2 ones) for even n.
 
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", section 3, equation 1 and Lemma 1. The
