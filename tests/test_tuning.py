@@ -396,6 +396,16 @@ def test_a_cliff_does_not_hide_the_minimum_before_it():
     np.testing.assert_allclose([optimum.noise, optimum.value], [1.613, 0.0108], rtol=1e-3)
 
 
+def test_a_kink_beside_a_point_of_the_scan_is_found():
+    """The closer scan holds that point once more, off by rounding; it must not end the bracket."""
+    for kink in np.linspace(-0.9, 0.9, 7):
+        places = jnp.linspace(-10.0, 9.3, 96)
+        at = places[48] + kink * (places[1] - places[0])
+        values = jnp.abs(places - at)
+        basins, _ = _basins.local_minima(lambda x, at=at: jnp.abs(x - at), places, values, places[0], places[-1])
+        assert abs(basins.place[0] - at) < 1e-9
+
+
 # The published grid.
 
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import sigmoid
-from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
 
 from perfjax._linear import product
@@ -16,8 +15,8 @@ __all__ = ["clipped_error"]
 LISTED = 72  # counts summed one by one from 0: all of them up to so many users
 FEW_USERS = 64.0, 72.0  # between these the list gives way to panels
 FEW_ONES = 16.0, 20.0  # the same, by the expected count of the rarer answer
-PANEL = 12  # nodes
-WIDTH = 6.5  # standard deviations of the count that the panels reach
+PANEL = 11  # nodes
+WIDTH = 5.3, 6.5  # standard deviations of the count that the panels reach: the rarer answer is skewed
 MARGIN = 5.5  # standard deviations of the estimate from 0 or 1, beyond which it is not clipped
 BESIDE, BETWEEN = 10, 4  # nodes over mu up to there, at each end, and between
 
@@ -44,14 +43,8 @@ def clipped_error(
     n = jnp.where(present, jnp.maximum(population, 1), 1)
     mu, weight = _means(n, epsilon, mean)
     sent = _sent(mu, epsilon)
-    few_users = _falling(n, *FEW_USERS)
-    listed = jnp.maximum(few_users, _falling(n * sent.one, *FEW_ONES))
-    # A list takes a whole number of users, as long as it holds every count.
-    small = n < LISTED
-    below = jnp.where(small, jnp.floor(n), n)
-    share = jnp.where(small, n - jnp.floor(n), 0)
-    of_below, of_above = (_listed_error(x, sent, epsilon) for x in (below, jnp.where(small, below + 1, n)))
-    by_list = (1 - share) * of_below + share * of_above
+    listed = jnp.maximum(_falling(n, *FEW_USERS), _falling(n * sent.one, *FEW_ONES))
+    by_list = _listed_error(n, sent, epsilon)
     by_panels = _panel_error(jnp.maximum(n, FEW_USERS[0]), sent, epsilon)
     error = product(listed * by_list + (1 - listed) * by_panels, weight)
     return jnp.where(present, error, jnp.where(population > 0, 0, jnp.inf))
@@ -101,18 +94,38 @@ def _sent(mu, epsilon):
 
 
 def _listed_error(n, sent, epsilon):
-    """The sum over the counts from 0 on."""
+    """The sum over the counts from 0 on; between whole numbers of users, as long as all are listed, an average."""
     mu, one, zero = sent
     shrink = jnp.tanh(epsilon / 2)
+    complete = n < LISTED
+    users = jnp.where(complete, jnp.floor(n), n)
     k = jnp.arange(LISTED + 1, dtype=mu.dtype)[:, None]
-    left = jnp.maximum(n - k, 0)
-    ways = jnp.cumsum(jnp.log(jnp.maximum(left[:-1], 1) / (k[:-1] + 1)), axis=0)
-    ways = jnp.concatenate([jnp.zeros_like(ways[:1]), ways])
-    rest = jnp.where(zero > 0.5, jnp.log1p(-jnp.minimum(one, 0.5)), jnp.log(zero))
-    chance = jnp.exp(ways + xlogy(k, one) + left * rest)
     # The error of the estimate before clipping, from whichever of two centres does not cancel.
-    error = jnp.where(shrink < 0.5, (k / n - 0.5) / shrink + (0.5 - mu), (k / n - one) / shrink)
-    return jnp.sum(jnp.where(k <= n, chance * jnp.clip(error, -mu, 1 - mu) ** 2, 0), axis=0)
+    private = shrink < 0.5
+    offset = jnp.where(private, 0.5 - mu, -one / shrink)
+
+    def squares(k, n):
+        return jnp.clip((k / n - jnp.where(private, 0.5, 0)) / shrink + offset, -mu, 1 - mu) ** 2
+
+    same = squares(k, users)
+    # One user more adds a zero or a one to every count: their list follows from this one.
+    more = zero * squares(k, users + 1) + one * squares(k + 1, users + 1)
+    error = same + jnp.where(complete, n - users, 0) * (more - same)
+    rest = jnp.where(zero > 0.5, jnp.log1p(-jnp.minimum(one, 0.5)), jnp.log(zero))
+    chance = jnp.exp(_log_ways(users)[:, None] + k * jnp.log(users * one) + jnp.maximum(users - k, 0) * rest)
+    return jnp.sum(jnp.where(k <= users, chance * error, 0), axis=0)
+
+
+def _log_ways(n):
+    """The log of C(n, k) / n^k for the counts k of a list; n is whole where all are listed."""
+    k = np.arange(LISTED + 1)
+    few = [[math.log(math.comb(x, y)) - y * math.log(x) if y <= x else 0 for y in k] for x in range(1, LISTED + 1)]
+    of_few = jnp.asarray(np.array(few), n.dtype)[jnp.clip(n, 1, LISTED).astype(int) - 1]
+    of_k = jnp.asarray([math.lgamma(x + 1) for x in k], n.dtype)
+    k, crowd = jnp.asarray(k, n.dtype), jnp.maximum(n, LISTED)
+    left = jnp.maximum(crowd - k, 0.5)
+    of_crowd = -k - (left + 0.5) * jnp.log(left / crowd) + _stirling(1 / crowd) - _stirling(1 / left) - of_k
+    return jnp.where(n < LISTED, of_few, of_crowd)
 
 
 def _panel_error(n, sent, epsilon):
@@ -124,8 +137,8 @@ def _panel_error(n, sent, epsilon):
     reach = n * jnp.tanh(epsilon / 2)
     even = jnp.abs(n % 2 - 1)
     deviation = jnp.sqrt(n * one * zero)
-    low = jnp.maximum(-WIDTH * deviation, -n * one - 0.5)
-    high = jnp.minimum(WIDTH * deviation, n * zero + 0.5)
+    low = jnp.maximum(-WIDTH[0] * deviation, -n * one - 0.5)
+    high = jnp.minimum(WIDTH[1] * deviation, n * zero + 0.5)
     edges = jnp.stack([-reach * mu, reach * (1 - mu)])  # where clipping sets in, from the expected count on
     first, second = jnp.clip(edges, low, high)
     x, weight = _panels(low, first, jnp.clip(0, first, second), second, high)
@@ -138,10 +151,12 @@ def _panel_error(n, sent, epsilon):
     from_half = jnp.asarray(from_half, mu.dtype)
     x = jnp.where(one_by_one, from_half - reach * (mu - 0.5), x)
     weight = jnp.where(one_by_one, jnp.where(jnp.abs(from_half) < reach / 2, shares, 0), weight)
-    beside = [jnp.broadcast_to(error, x.shape[1:]) for error in (mu, 1 - mu)]
-    error = jnp.stack([beside[0], x[1] / reach, x[2] / reach, beside[1]])
+    between = jnp.asarray([[[0]], [[1]], [[1]], [[0]]], mu.dtype) / reach
+    error = between * x + jnp.stack([mu, 0 * mu, 0 * mu, 1 - mu])[:, None]
     chance = _chance_of(n, sent)
-    total = jnp.sum(chance(x) * weight * error**2, axis=(0, 1))
+    each = chance(x) * weight * error**2
+    # A product, not a sum: XLA takes what it sums one number at a time.
+    total = product(jnp.ones(4 * PANEL, mu.dtype), each.reshape(4 * PANEL, -1))
     inside = (edges > low) & (edges < high)
     return total + _ends(n, sent, chance, jnp.where(inside, edges, 0), inside, reach, even, few)
 

@@ -86,13 +86,15 @@ def _closer(objective_at, basin, value_low, value_high) -> tuple[Basin, Basin]:
     best = jnp.argmin(values)
     better = values[best] < basin.log_value
     place = jnp.where(better, grid[best], basin.place)
-    low = jnp.max(jnp.where(grid < place, grid, basin.low))
-    high = jnp.min(jnp.where(grid > place, grid, basin.high))
+    # One of the grid can be the place itself but for rounding: no neighbour of it.
+    apart = jnp.abs(grid - place) > (basin.high - basin.low) / (4 * (FINE + 1))
+    low = jnp.max(jnp.where((grid < place) & apart, grid, basin.low))
+    high = jnp.min(jnp.where((grid > place) & apart, grid, basin.high))
     one = basin._replace(place=place, log_value=jnp.where(better, values[best], basin.log_value), low=low, high=high)
     rounding = 16 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values))
-    apart = (grid < low) | (grid > high)
+    outside = (grid < low) | (grid > high)
     inside = jnp.arange(FINE + 2) % (FINE + 1) > 0
-    left = jnp.where(_is_minimum(values, rounding) & apart & inside, values, jnp.inf)
+    left = jnp.where(_is_minimum(values, rounding) & outside & inside, values, jnp.inf)
     second = jnp.clip(jnp.argmin(left), 1, FINE)
     other = basin._replace(place=grid[second], log_value=left[second], low=grid[second - 1], high=grid[second + 1])
     return one, other
