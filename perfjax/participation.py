@@ -174,7 +174,9 @@ class Participation(eqx.Module):
     def bounded(self, population: Float[Array, "..."]) -> Float[Array, "..."]:
         """`population` between floor and cap."""
         # Not jnp.clip: at a tie it returns half a derivative, which is the derivative of neither side.
-        capped = jnp.where(population < self.cap, population, self.cap)
+        # Never infinite: in reverse mode, 0 times the population would be NaN.
+        cap = jnp.minimum(self.cap, jnp.finfo(self.cap.dtype).max)
+        capped = jnp.where(population < cap, population, cap)
         return jnp.where(capped > self.floor, capped, self.floor)
 
     def expected_next(self, population: Float[Array, "..."], split: Split) -> Float[Array, "..."]:

@@ -116,6 +116,8 @@ def guarded(
     noise_free = noise == mechanism.no_privacy
     crowd = population if mechanism.needs_crowd else jnp.full_like(population, jnp.inf)
     exposed = leakage.exposes(crowd, noise_free)
+    # So many users are endlessly many, and what is computed of them does not overflow.
+    population = jnp.minimum(population, jnp.finfo(population.dtype).max ** 0.6)
     return exposed, jnp.where(exposed, 2, population), jnp.where(noise_free, 1, noise)
 
 
