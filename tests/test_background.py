@@ -1,6 +1,7 @@
 """Users whom no leak drives: spared ones who leave, leaked ones who recruit, in every solver."""
 
 import itertools
+import json
 import math
 
 import equinox as eqx
@@ -237,3 +238,20 @@ def test_background_rates_out_of_range_are_one_clear_line():
         pj.Participation(0.1, 0.2, recruiters="everyone", recruit_leaked=0.1)
     with pytest.raises(ValueError, match="not name `recruit_leaked` where everyone recruits alike"):
         pj.fit([30, 31, 29], response(recruiters="everyone"), free="recruit_leaked")
+
+
+def test_the_command_takes_background_rates_and_doubts_them(run):
+    arguments = ("tune", "--preset", "mean-estimation", "--leave-spared", 0.02)
+    report = json.loads(run(*arguments, "--json")[1])
+    assert "leave_spared = 0.02" in report["scenario"]
+    scenario = pj.preset("mean-estimation").replace(leave_spared=0.02)
+    objective = pj.CumulativeError(first_release=0)
+    best = pj.tune(scenario, objective)
+    close(report["best"]["noise"], best.noise, 1e-6)
+    assert "recruit_leaked" not in report["regret"]
+    for sign, truth in (("-20 %", 0.016), ("+20 %", 0.024)):
+        close(report["regret"]["leave_spared"][sign], pj.regret(best, scenario.replace(leave_spared=truth)), 1e-6)
+    code, _, error = run("simulate", "--preset", "mean-estimation", "--recruit-leaked", 1.2)
+    assert code == 2
+    assert "`recruit_leaked` must lie in [0, 1], but is 1.2." in error
+    assert "--leave-spared" in run("schedule", "--help")[1]

@@ -1,6 +1,7 @@
 """What a fit leaves open: what it rests on, the draws and the file that keep it, and the noise that is best by them."""
 
 import json
+import math
 import tomllib
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from scenarios import gaussian, response
 
 import perfjax as pj
 from perfjax import calibration
-from perfjax.calibration import Ranges, Series
+from perfjax.calibration import LeakTest, Ranges, Series
 from perfjax.cli._fit import _more
 
 LEAVE, RECRUIT, LEAKED = 0.3, 0.36, 1 / (1 + np.exp(-1.0))
@@ -132,6 +133,10 @@ def test_more_is_learned_by_what_was_not_tried():
 DRAWS = {"leave": np.array([0.2, 0.9, 0.3, 0.001]), "recruit": np.array([0.1, 0.02, 0.6, 0.0])}
 
 
+SHOWN = LeakTest(0.9, 1e-300, 1.0, 0.96, (0.94, 0.98), None)
+DOUBTED = LeakTest(0.2, 0.2, 0.25, 0.96, (0.94, 0.98), None)
+
+
 def ranges_of(scenario, draws=DRAWS, **changed):
     found = {
         "estimate": {name: float(scenario.leaves()[name]) for name in draws},
@@ -142,7 +147,8 @@ def ranges_of(scenario, draws=DRAWS, **changed):
         "drawn_by": "posterior",
         "level": 0.95,
         "verdict": ('The counts "say" so.', "And so."),
-        "p_values": {"overdispersion": 0.25, "leaks": 1e-300},
+        "p_values": {"overdispersion": 0.25},
+        "leaks": SHOWN,
     }
     return Ranges(**(found | changed))
 
@@ -182,6 +188,20 @@ def test_a_fit_comes_back_from_its_file_exactly(tmp_path):
         ("low = 0.05", "low = 0.99", "`leave.low` must be at most `leave.high`, but is 0.99 to 0.95."),
         ("low = 0.05", "low = true", "`leave.low` must be a number, but is True."),
         ("level = 0.95", "level = 95", "`level` must be a number in (0, 1), but is 95."),
+        (
+            'verdict = "shown"',
+            'verdict = "not shown"',
+            '`leaks.verdict` must be "shown", but is "not shown" with p_value',
+        ),
+        ("p_value = 1e-300", "p_value = 0.3", '`leaks.verdict` must be "not shown", but is "shown" with p_value 0.3.'),
+        ("weight = 1.0", "weight = 1.5", "`leaks.weight` must lie in [0, 1], but is 1.5."),
+        ("weight = 1.0\n", "", "Missing key in [fit.leaks]: `weight`."),
+        (
+            "growth_low = 0.94",
+            "growth_low = 1.94",
+            "`leaks.growth_low` must be at most `leaks.growth_high`, but is 1.94",
+        ),
+        ("[fit.leaks]", "[fit.leak]", "Unknown key in [fit] `leak`: did you mean `leaks`?"),
         ("overdispersion = 0.25", "overdispersion = 25.0", "`overdispersion` must lie in [0, 1], but is 25."),
         ("parameters.leave]", "parameters.leaves]", "Unknown fitted parameter `leaves`: did you mean `leave`?"),
     ],
@@ -265,6 +285,11 @@ def test_a_fitted_optimum_is_that_of_every_draw():
     assert str(found).endswith("at the most probable values:" + "\n  ".join(["", *budgets]))
 
 
+def tuned(scenario, ranges):
+    """As the command does, which counts every release."""
+    return calibration.tune_fitted(scenario, ranges, pj.CumulativeError(first_release=0))
+
+
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "fitted.toml"
@@ -277,7 +302,7 @@ def test_tune_goes_by_the_draws(file, run):
     code, text, error = run("tune", file, "--at-rho", 5)
     assert code == 0, error
     text = " ".join(text.split())
-    found = calibration.tune_fitted(pj.load_scenario(file), calibration.load_ranges(file))
+    found = tuned(pj.load_scenario(file), calibration.load_ranges(file))
     low, high = found.noise_interval
     share = f"{found.probability_privacy_pays:.0%}"
     ratio = "{:.3g} to {:.3g}".format(*found.interval(found.outcome().ratio))
@@ -297,6 +322,100 @@ def test_tune_goes_by_the_draws(file, run):
     code, _, error = run("tune", file, "--leave", 0.31)
     assert code == 2
     assert "`leave` is 0.31 in the scenario, but was fitted as 0.3: the fit's draws do not hold for it" in error
+
+
+def test_where_leaks_are_not_shown_nobody_is_told_that_privacy_pays(file, run):
+    """The same draws, which the counts give a weight of 0.25 only."""
+    scenario = pj.load_scenario(file)
+    ranges = ranges_of(scenario, leaks=DOUBTED, verdict=(DOUBTED.words, "And so."))
+    calibration.save_fit(ranges, scenario, file)
+    assert eqx.tree_equal(calibration.load_ranges(file), ranges)
+    found = tuned(scenario, ranges)
+    share, (low, high) = float(np.mean(np.asarray(found.pays))), found.noise_interval
+    assert 0 < share < 1
+    close(found.probability_privacy_pays, 0.25 * share, 1e-12)
+    weighed = (
+        "The counts give a role for leaks a probability of 0.25 (Schwarz's criterion, from even odds), and with one"
+        f" privacy pays in {share:.0%} of the draws: it pays with probability 0.25 x {share:.3g} = {0.25 * share:.3g}."
+    )
+    text = " ".join(run("tune", file, "--at-rho", 5)[1].split())
+    assert text.startswith(DOUBTED.words)
+    assert text.count(DOUBTED.words) == 1
+    assert (
+        "without a role for leaks no privacy is best; with one, the best noise_scale lies between"
+        f" {low:.4g} and {high:.4g} (95% of 4 draws)" in text
+    )
+    assert weighed in text
+    assert "leaks matter" in text
+    assert "times the error of the best noise" not in text
+    report = json.loads(run("tune", file, "--json")[1])
+    assert report["best"] is None
+    assert report["fit"]["best_noise"] is None
+    assert report["privacy_pays"] is None
+    close(report["if_leaks_matter"]["noise"], found.optimum.noise, 1e-9)
+    close(report["fit"]["if_leaks_matter"]["best_noise"], found.noise_interval, 1e-9)
+    close(report["fit"]["probability_privacy_pays"], 0.25 * share, 1e-12)
+    assert report["fit"]["ranges"]["leaks"]["verdict"] == "not shown"
+    for printed in (str(found), str(calibration.BestNoise(**best_of(found)))):
+        assert DOUBTED.words in printed
+        assert (
+            f"Without a role for leaks no privacy is best (noise_scale 0). With one, noise_scale {noise(found)}"
+            in printed
+        )
+        assert weighed in printed
+        assert "Best" not in printed
+    assert run("simulate", file, "--trials", 2)[1].count(DOUBTED.words) == 1
+
+
+def test_a_schedule_is_not_sold_where_leaks_are_not_shown(file, run):
+    scenario = pj.load_scenario(file)
+    calibration.save_fit(ranges_of(scenario, leaks=DOUBTED), scenario, file)
+    arguments = ("schedule", file, "--structure", "geometric")
+    text = " ".join(run(*arguments)[1].split())
+    report = json.loads(run(*arguments, "--json")[1])
+    share = report["fit"]["beats_no_privacy"]
+    assert text.startswith(DOUBTED.words)
+    assert (
+        "Without a role for leaks no privacy is the best schedule, and all of this one's error is for nothing. What"
+        " follows holds only if leaks matter, to which the counts give a probability of 0.25 (Schwarz's criterion, from"
+        " even odds); with the draws below, the schedule beats no privacy with probability"
+        f" 0.25 x {share:.3g} = {0.25 * share:.3g}." in text
+    )
+    assert report["fit"]["only_if_leaks_matter"]
+    close(report["fit"]["probability_beats_no_privacy"], 0.25 * share, 1e-12)
+
+
+def test_what_cannot_be_tested_is_said_first(file, run):
+    scenario = pj.load_scenario(file)
+    nothing = LeakTest(*[math.nan] * 4, (math.nan, math.nan), "the noise never varied")
+    ranges = ranges_of(scenario, leaks=nothing)
+    calibration.save_fit(ranges, scenario, file)
+    assert eqx.tree_equal(calibration.load_ranges(file), ranges)
+    assert tuned(scenario, ranges).probability_privacy_pays == 0.75
+    text = " ".join(run("tune", file)[1].split())
+    assert text.startswith("These counts can't tell whether leaks make people leave: the noise never varied.")
+    assert "privacy pays in 75% of the draws" in text
+    assert json.loads(run("tune", file, "--json")[1])["best"]["noise"] > 0
+
+
+def best_of(found):
+    """The fields of a `BestNoise` with the draws of a fitted optimum."""
+    return {
+        "optimum": found.optimum,
+        "delta_interval": np.full(2, np.nan),
+        "delta_reason": "nothing is known",
+        "draws": found.noises,
+        "parameters": {},
+        "regrets": found.regrets,
+        "pays": found.pays,
+        "by": "posterior",
+        "level": 0.95,
+        "leaks": found.ranges.leaks,
+    }
+
+
+def noise(found):
+    return f"{float(found.optimum.noise):.4g}"
 
 
 def test_a_schedule_goes_by_the_draws_and_keeps_them(file, run, tmp_path):

@@ -1,6 +1,7 @@
 """Attrition is not called leaks, and leaks are: the comparison with the model in which leaks play no role."""
 
 import json
+import tomllib
 
 import jax
 import jax.numpy as jnp
@@ -45,9 +46,9 @@ def result_of(series, scenario=PUBLISHED, free=("leave", "recruit", "threshold")
     return compared(jax.tree.map(lambda x: x[0], problem))
 
 
-def of_columns(series):
+def of_columns(series, free=("leave", "recruit", "threshold")):
     counts, noise = series
-    return result_of(Series(counts, noise=noise))
+    return result_of(Series(counts, noise=noise), free=free)
 
 
 def test_attrition_is_not_called_leaks_and_leaks_are():
@@ -161,6 +162,39 @@ def test_the_command_says_first_that_leaks_are_not_shown(run, tmp_path):
     assert report["best_noise"]["estimate"] is None
     assert report["best_noise"]["low"] == 0
     assert report["best_noise"]["probability_privacy_pays"] < 0.5
+
+
+def test_attrition_is_not_sold_as_privacy_through_the_command_line(run, tmp_path):
+    """From counts to the words of `tune` and `schedule`, whose numbers are those of the file."""
+    counts, noise = attrition(0)
+    path, out = tmp_path / "attrition.csv", tmp_path / "fitted.toml"
+    rows = (f"{n:.0f},{x}" for n, x in zip(counts, noise, strict=True))
+    path.write_text("\n".join(["users,noise", *rows]))
+    options = ("--column", "users", "--noise-column", "noise", "--preset", "mean-estimation", "--free", "leave")
+    code, text, error = run("fit", path, *options, "--replicates", "8", "--out", out)
+    assert code == 0, error
+    test = of_columns((counts, noise), ("leave",))
+    ranges, scenario = calibration.load_ranges(out), pj.load_scenario(out)
+    assert ranges.leaks == test
+    assert tomllib.loads(out.read_text())["fit"]["leaks"]["weight"] == test.weight
+    assert " ".join(text.split()).startswith(test.words)
+    objective = pj.CumulativeError(first_release=0)
+    tuned = [pj.tune(scenario.replace(leave=q), objective) for q in ranges.draws["leave"]]
+    share = float(np.mean([bool(one.privacy_pays) for one in tuned]))
+    noises = [float(one.noise) for one in tuned]
+    text = " ".join(run("tune", out)[1].split())
+    assert text.startswith(test.words)
+    assert "without a role for leaks no privacy is best; with one, the best noise_scale lies between" in text
+    assert f"pays with probability {test.weight:.3g} x {share:.3g} = {test.weight * share:.3g}." in text
+    assert "Privacy pays:" not in text
+    report = json.loads(run("tune", out, "--json")[1])
+    assert report["best"] is None
+    low, high = report["fit"]["if_leaks_matter"]["best_noise"]
+    best = report["if_leaks_matter"]["noise"]
+    assert np.allclose([low, high], [min(*noises, best), max(*noises, best)], rtol=1e-6, atol=0)
+    text = " ".join(run("schedule", out, "--structure", "geometric")[1].split())
+    assert text.startswith(test.words)
+    assert f"holds only if leaks matter, to which the counts give a probability of {test.weight:.3g}" in text
 
 
 @pytest.mark.study

@@ -167,9 +167,11 @@ def fit(
             round, unless the series has a column for it. Its population plays no role.
         free: which of leave (q), recruit (r), threshold (tau), leave_spared and recruit_leaked to fit; the others are
             as the scenario has them. None: leave, recruit and threshold. Mean counts know recruit less leave_spared and
-            leave less recruit_leaked only: with the second of a pair at 0, the first is what is left of it. Where the
-            counts of one series fall whatever the noise, so that recruit comes out as 0, None means leave_spared in
-            place of recruit. Leavers and joiners, with noise that varies, tell all of them apart.
+            leave less recruit_leaked only: with the second of a pair at 0, the first is what is left of it. None means
+            leave_spared in place of recruit, which is then 0, where spared users of one series seem to leave faster
+            than they recruit: where the noise varied, recruit comes out within two standard errors of 0, and
+            leave_spared explains the counts better (with less dispersion or, at the same, a greater likelihood).
+            Leavers and joiners, with noise that varies, tell all of them apart.
         prior: by parameter, `Beta` (probabilities) or `LogNormal` (threshold).
 
     Returns:

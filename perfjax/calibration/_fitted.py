@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from perfjax import _check
-from perfjax.calibration._meaning import tuned_each
+from perfjax.calibration._meaning import best_in_words, pays_in_words, tuned_each
 from perfjax.calibration._ranges import Ranges
 from perfjax.meanfield import recursion
 from perfjax.objectives import AbstractObjective, CumulativeError, OverDraws, of_one_draw
@@ -38,6 +38,9 @@ class Outcome(NamedTuple):
 
 class FittedOptimum(eqx.Module):
     """The best noise over the draws of a fit.
+
+    All of it takes for granted that leaks make people leave, except for `probability_privacy_pays`: where the counts do
+    not show it, no privacy is best by the other explanation.
 
     Attributes:
         optimum: of `OverDraws`: the noise with the least mean log objective.
@@ -72,8 +75,10 @@ class FittedOptimum(eqx.Module):
 
     @property
     def probability_privacy_pays(self) -> float:
-        """Share of the draws in which some noise beats no privacy."""
-        return float(jnp.mean(self.pays))
+        """Share of the draws in which some noise beats no privacy, times `ranges.leaks.role`: the weight of a role for
+        leaks where the counts do not show one, without which nothing beats no privacy.
+        """
+        return self.ranges.leaks.role * float(jnp.mean(self.pays))
 
     @property
     def regret(self) -> float:
@@ -97,15 +102,16 @@ class FittedOptimum(eqx.Module):
         }
 
     def __str__(self) -> str:
-        name, (low, high) = self.optimum.scenario.mechanism.noise_label, self.noise_interval
+        leaks, (low, high) = self.ranges.leaks, self.noise_interval
+        best = best_in_words(leaks, self.optimum.scenario.mechanism)
+        which = " at the most probable values:" if leaks.doubted else "; at the most probable values:"
         ratio = "{:.3g} to {:.3g}".format(*self.interval(self.outcome().ratio))
         return (
-            f"{self.ranges.in_words}; best {name} {float(self.optimum.noise):.4g} over {self.noises.size} draws\n"
+            f"{self.ranges.in_words}.\n{best} {float(self.optimum.noise):.4g} over {self.noises.size} draws\n"
             f"  best of each draw {low:.4g} to {high:.4g} ({self.ranges.level:.0%})\n"
             f"  error over that of no privacy {ratio}\n"
             f"  regret {self.regret:.3g} at the median, below {self.high_regret:.3g} with {self.ranges.level:.0%}\n"
-            f"  P(privacy pays)   {self.probability_privacy_pays:.3g}; at the most probable values:"
-            f"{printed_budgets(self.optimum.scenario)}"
+            f"{pays_in_words(leaks, self.pays)}{which}{printed_budgets(self.optimum.scenario)}"
         )
 
 

@@ -52,6 +52,16 @@ class LeakTest(eqx.Module):
         return "shown" if self.p_value <= LEVEL else "not shown"
 
     @property
+    def doubted(self) -> bool:
+        """Whether a role for leaks is one of two explanations only: where it is "not shown"."""
+        return self.verdict == "not shown"
+
+    @property
+    def role(self) -> float:
+        """What the explanation by leaks counts for in probabilities: `weight` where it is doubted, else 1."""
+        return self.weight if self.doubted else 1.0
+
+    @property
     def words(self) -> str:
         """The same as a sentence."""
         if self.reason is not None:
@@ -64,11 +74,22 @@ class LeakTest(eqx.Module):
             f" {self.growth:.4g} per round (95 % {low:.4g} to {high:.4g}) whatever the noise."
         )
 
+    def weighed(self, share: float) -> str:
+        """How both explanations are weighted, in words, where with a role for leaks privacy pays with probability
+        `share`: without one nobody leaves because of a leak, and noise is an error for nothing.
+        """
+        return (
+            f"The counts give a role for leaks a probability of {self.role:.3g} (Schwarz's criterion, from even odds),"
+            f" and with one privacy pays in {share:.0%} of the draws: it pays with probability {self.role:.3g} x"
+            f" {share:.3g} = {self.role * share:.3g}."
+        )
+
     def summary(self) -> dict[str, Any]:
         """All of it under names, for JSON and TOML; NaN where there is nothing to compare."""
         numbers = {name: getattr(self, name) for name in ("statistic", "p_value", "weight", "growth")}
         ends = {"growth_low": self.growth_interval[0], "growth_high": self.growth_interval[1]}
-        return {"verdict": self.verdict, "words": self.words} | numbers | ends
+        reason = {} if self.reason is None else {"reason": self.reason}
+        return {"verdict": self.verdict, "words": self.words} | reason | numbers | ends
 
     def __str__(self) -> str:
         return self.words

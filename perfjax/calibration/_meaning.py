@@ -10,19 +10,21 @@ from perfjax import _check
 from perfjax.calibration._design import best_noise_gradient
 from perfjax.calibration._fit import Fit, by_means, deviations, fit_as_planned
 from perfjax.calibration._identifiability import mean_rows, narrowed
+from perfjax.calibration._leak_test import LeakTest, leak_test
 from perfjax.calibration._parameters import natural
 from perfjax.calibration._posterior import posterior_draws
 from perfjax.calibration._priors import as_priors
 from perfjax.calibration._profile import as_one_fit, cutoff
 from perfjax.calibration._series import Series
 from perfjax.calibration._transitions import plan_of
+from perfjax.mechanisms import AbstractMechanism
 from perfjax.montecarlo import simulate_counts
 from perfjax.montecarlo._inputs import as_key
 from perfjax.objectives import AbstractObjective, CumulativeError
 from perfjax.tuning import Optimum, Status, tune
 from perfjax.tuning._budgets import printed_budgets
 
-__all__ = ["BestNoise", "best_noise", "parameter_draws", "tuned_each"]
+__all__ = ["BestNoise", "best_in_words", "best_noise", "parameter_draws", "pays_in_words", "tuned_each"]
 
 
 class BestNoise(eqx.Module):
@@ -39,6 +41,8 @@ class BestNoise(eqx.Module):
         pays: whether privacy pays in each draw.
         by: how the parameters were drawn, "bootstrap" or "posterior".
         level: of the intervals, in (0, 1).
+        leaks: whether the counts show that leaks matter at all. All the rest takes for granted that they do, except for
+            `probability_privacy_pays`.
     """
 
     optimum: Optimum
@@ -50,6 +54,7 @@ class BestNoise(eqx.Module):
     pays: Bool[Array, " draws"]
     by: str = eqx.field(static=True)
     level: float = eqx.field(static=True)
+    leaks: LeakTest
 
     @property
     def interval(self) -> Float[np.ndarray, " 2"]:
@@ -73,8 +78,10 @@ class BestNoise(eqx.Module):
 
     @property
     def probability_privacy_pays(self) -> float:
-        """Share of the draws in which a finite budget beats no privacy."""
-        return float(jnp.mean(self.pays))
+        """Share of the draws in which a finite budget beats no privacy, times `leaks.role`: the weight of a role for
+        leaks where the counts do not show one, without which nothing beats no privacy.
+        """
+        return self.leaks.role * float(jnp.mean(self.pays))
 
     def __str__(self) -> str:
         mechanism, ends = self.optimum.scenario.mechanism, self.interval
@@ -86,13 +93,30 @@ class BestNoise(eqx.Module):
             else f"{self.delta_interval[0]:.4g} to {self.delta_interval[1]:.4g}"
         )
         return (
-            f"Best {mechanism.noise_label} {float(self.optimum.noise):.4g}{told}\n"
+            f"{best_in_words(self.leaks, mechanism)} {float(self.optimum.noise):.4g}{told}\n"
             f"  {self.level:.0%} by {self.by:<9}  {ends[0]:.4g} to {ends[1]:.4g}\n"
             f"  {self.level:.0%} to 1st order {to_first_order}\n"
             f"  regret            {self.regret:.3g} at the median, below {self.high_regret:.3g} with {self.level:.0%}\n"
-            f"  P(privacy pays)   {self.probability_privacy_pays:.3g}"
-            f"{printed_budgets(self.optimum.scenario)}"
+            f"{pays_in_words(self.leaks, self.pays)}{printed_budgets(self.optimum.scenario)}"
         )
+
+
+def best_in_words(leaks: LeakTest, mechanism: AbstractMechanism) -> str:
+    """What to call a best noise: not a plain fact where leaks may play no role."""
+    if leaks.doubted:
+        return (
+            f"{leaks.words}\nWithout a role for leaks no privacy is best ({mechanism.noise_label}"
+            f" {float(mechanism.no_privacy):g}). With one, {mechanism.noise_label}"
+        )
+    return f"{leaks.words + chr(10) if leaks.reason else ''}Best {mechanism.noise_label}"
+
+
+def pays_in_words(leaks: LeakTest, pays: Bool[Array, " draws"]) -> str:
+    """The probability that privacy pays, and where leaks may play no role, how that was weighted."""
+    share = float(jnp.mean(pays))
+    if leaks.doubted:
+        return f"  {leaks.weighed(share)}\n  With a role for leaks:"
+    return f"  P(privacy pays)   {share:.3g}"
 
 
 def best_noise(
@@ -104,6 +128,9 @@ def best_noise(
     level: float = 0.95,
 ) -> BestNoise:
     """The best noise from the last count on, with an interval, the regret of trusting it, and P(privacy pays).
+
+    All of it takes for granted that leaks make people leave, except for P(privacy pays), in which this explanation has
+    its weight where the counts do not show it (`leak_test`); otherwise no privacy is best, and the result says both.
 
     To first order the log of the best noise x* varies by g^T I^-1 g, with g its gradient by `sensitivities` and I the
     information of the fit. The regret of a draw theta is E(x*, theta) / min_x E(x, theta) - 1, E the objective.
@@ -158,6 +185,7 @@ def best_noise(
         pays=pays,
         by=by,
         level=level,
+        leaks=leak_test(fitted),
     )
 
 

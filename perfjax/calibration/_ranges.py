@@ -1,5 +1,6 @@
 """What a fit leaves open, beside the fitted scenario in its file: ranges, what they rest on, and draws."""
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from jaxtyping import Array, Float
 
 from perfjax import _check, files
 from perfjax.calibration._identifiability import Identifiability, listed
+from perfjax.calibration._leak_test import LeakTest
 from perfjax.calibration._meaning import BestNoise, parameter_draws
 from perfjax.calibration._parameters import natural
 from perfjax.scenario import Scenario
@@ -19,7 +21,10 @@ __all__ = ["RESTS_ON", "Ranges", "load_ranges", "parameter_ranges", "save_fit"]
 RESTS_ON = ("means", "spread", "prior", "nothing")
 DIGITS = 6  # of a draw, which is a sample
 SAME = 1e-6  # relative, of an estimate and the scenario's value, which may have been single precision
-KEYS = ("level", "verdict", "drawn_by", "p_values", "parameters")
+KEYS = ("level", "verdict", "drawn_by", "p_values", "leaks", "parameters")
+LEAK_NUMBERS = {"statistic": (-1, 1), "p_value": (0, 1), "weight": (0, 1)} | dict.fromkeys(
+    ("growth", "growth_low", "growth_high"), (-np.inf, np.inf)
+)
 PARAMETER_KEYS = ("estimate", "low", "high", "identified", "rests_on", "draws")
 
 
@@ -37,7 +42,8 @@ class Ranges(eqx.Module):
         drawn_by: "bootstrap" or "posterior".
         level: of the intervals, in (0, 1).
         verdict: sentences about what the series says, one or more.
-        p_values: of tests of the model, by name.
+        p_values: of tests of the dispersion, by name.
+        leaks: whether the counts show that leaks matter at all. Draws take for granted that they do.
 
     Raises:
         ValueError: if the tables do not have the same parameters or a value is out of range.
@@ -52,6 +58,7 @@ class Ranges(eqx.Module):
     level: float = eqx.field(static=True)
     verdict: tuple[str, ...] = eqx.field(static=True)
     p_values: dict[str, float] = eqx.field(static=True)
+    leaks: LeakTest
 
     def __check_init__(self):
         names = tuple(self.estimate)
@@ -166,8 +173,8 @@ def parameter_ranges(
         p_values={
             "overdispersion": float(fitted.dispersion_p_value),
             "underdispersion": float(fitted.underdispersion_p_value),
-        }
-        | ({} if found.leaks.reason else {"leaks": found.leaks.p_value}),
+        },
+        leaks=found.leaks,
     )
 
 
@@ -200,6 +207,8 @@ def fit_to_toml(ranges: Ranges, scenario: Scenario, *, about: str | None = None)
     lines += [f"level = {toml(ranges.level)}", f'drawn_by = "{ranges.drawn_by}"', "verdict = ["]
     lines += [*(f"  {toml(sentence)}," for sentence in ranges.verdict), "]", "", "[fit.p_values]"]
     lines += [f"{name} = {toml(float(p))}" for name, p in ranges.p_values.items()]
+    leaks = {key: value for key, value in ranges.leaks.summary().items() if key != "words" and value == value}
+    lines += ["", "[fit.leaks]", *(f"{key} = {toml(value)}" for key, value in leaks.items())]
     for name, estimate in ranges.estimate.items():
         table = {
             "estimate": float(estimate),
@@ -267,11 +276,34 @@ def _built(table: dict[str, Any]) -> Ranges:
         level=_check.as_level(_number(table["level"], "level")),
         verdict=tuple(verdict),
         p_values={name: _number(p, name, 0, 1) for name, p in _table(table["p_values"], "p_values").items()},
+        leaks=_leaks(_table(table["leaks"], "leaks")),
     )
     for name, said in columns["identified"].items():
         if said is not found.identified[name]:
             now = f'{str(said).lower()} with rests_on "{found.rests_on[name]}"'
             raise _check.fail(f"{name}.identified", 'be true exactly where rests_on is "means"', now)
+    return found
+
+
+def _leaks(table: dict[str, Any]) -> LeakTest:
+    """The test as saved; where there is a reason why it is none, numbers may be missing."""
+    nothing = table.get("reason")
+    files.check_keys(
+        table,
+        ("verdict", "reason", *LEAK_NUMBERS),
+        ("verdict", *([] if nothing else LEAK_NUMBERS)),
+        "key in [fit.leaks]",
+    )
+    if nothing is not None and not isinstance(nothing, str):
+        raise _check.fail("leaks.reason", "be a text", _check.quoted(nothing))
+    ends = {name: _number(table[name], f"leaks.{name}", *ends) for name, ends in LEAK_NUMBERS.items() if name in table}
+    statistic, p_value, weight, growth, low, high = (ends.get(name, math.nan) for name in LEAK_NUMBERS)
+    if low > high:
+        raise _check.fail("leaks.growth_low", "be at most `leaks.growth_high`", f"{low:g} to {high:g}")
+    found = LeakTest(statistic, p_value, weight, growth, (low, high), nothing)
+    if table["verdict"] != found.verdict:
+        now = f"{_check.quoted(table['verdict'])} with {nothing or f'p_value {p_value:g}'}"
+        raise _check.fail("leaks.verdict", f'be "{found.verdict}"', now)
     return found
 
 

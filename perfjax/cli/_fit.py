@@ -215,8 +215,8 @@ def _report(pj, fitted, found, meaning, notes) -> dict[str, Any]:
             "by": meaning.by,
             "regret": meaning.regret,
             "high_regret": meaning.high_regret,
-            # Without a role for leaks nobody leaves because of one, and any noise is an error for nothing.
-            "probability_privacy_pays": meaning.probability_privacy_pays * (found.leaks.weight if doubted else 1.0),
+            "probability_privacy_pays": meaning.probability_privacy_pays,
+            "weighed": meaning.leaks.weighed(float(meaning.pays.mean())) if doubted else None,
             "budgets": pj.privacy.budget_lines(pj.mean_field(meaning.optimum.scenario).privacy()),
         }
     return report
@@ -279,7 +279,5 @@ def _regretted(best) -> Iterator[str]:
 def _doubted(report, best) -> Iterator[str]:
     yield (
         f"The best {best['label']} is left open: without a role for leaks no privacy is best, with one"
-        f" {best['if_leaks_matter']:.3g}. The counts give the latter a probability of {report['leaks']['weight']:.2f}"
-        f" (Schwarz's criterion, from even odds); privacy pays with probability"
-        f" {best['probability_privacy_pays']:.2f}."
+        f" {best['if_leaks_matter']:.3g}. {best['weighed']}"
     )

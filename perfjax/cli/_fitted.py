@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["at_estimate", "currencies", "fitted_report", "fitted_schedule", "fitted_verdict", "interval"]
+__all__ = [
+    "at_estimate",
+    "currencies",
+    "fitted_report",
+    "fitted_schedule",
+    "fitted_verdict",
+    "interval",
+    "leaks_first",
+    "schedule_verdict",
+    "without_plain_facts",
+]
 
 COLUMNS = ("best", "your_budget", "no_privacy")
 MANY = 1000  # times an error: beyond, how many does not matter
@@ -33,10 +43,13 @@ def fitted_report(pj, found, report: dict[str, Any], delta: float) -> dict[str, 
     if not report["best"]:
         return report | {"fit": {"ranges": _ranges(found.ranges)}}
     pays = found.probability_privacy_pays
+    share, leaks = float(np.mean(np.asarray(found.pays))), found.ranges.leaks
     fit = {
         "ranges": _ranges(found.ranges),
         "best_noise": list(found.noise_interval),
         "probability_privacy_pays": pays,
+        "draws_in_which_privacy_pays": share,
+        "weighed": leaks.weighed(share) if leaks.doubted else None,
         "regret": found.regret,
         "high_regret": found.high_regret,
         "regret_at_ends": {name: list(ends) for name, ends in found.regret_at_ends.items()},
@@ -51,7 +64,40 @@ def fitted_report(pj, found, report: dict[str, Any], delta: float) -> dict[str, 
 def _ranges(ranges) -> dict[str, Any]:
     names = ("level", "drawn_by", "verdict", "p_values", "identified", "rests_on", "estimate", "low", "high")
     found = {name: getattr(ranges, name) for name in names}
-    return found | {"draws": len(next(iter(ranges.draws.values()))), "in_words": ranges.in_words}
+    leaks = {key: value for key, value in ranges.leaks.summary().items() if value == value}  # JSON has no NaN
+    return found | {
+        "leaks": leaks,
+        "draws": len(next(iter(ranges.draws.values()))),
+        "in_words": ranges.in_words,
+    }
+
+
+def leaks_first(report: dict[str, Any]) -> list[str]:
+    """What is to be said before any number: that the counts do not show that leaks matter, or can't."""
+    if "fit" not in report:
+        return []
+    leaks = report["fit"]["ranges"]["leaks"]
+    return [] if leaks["verdict"] == "shown" else [leaks["words"]]
+
+
+def _doubted(fit: dict[str, Any]) -> bool:
+    return fit["ranges"]["leaks"]["verdict"] == "not shown"
+
+
+def _the_fit(report) -> list[str]:
+    """The fit's verdict, without what was said first."""
+    said = [text for text in report["fit"]["ranges"]["verdict"] if text not in leaks_first(report)]
+    return [f"The fit: {' '.join(said)}"] if said else []
+
+
+def without_plain_facts(report: dict[str, Any]) -> dict[str, Any]:
+    """The report for JSON: where leaks may play no role, the best noise stands under `if_leaks_matter` alone."""
+    if "fit" not in report or not _doubted(report["fit"]) or not report["best"]:
+        return report
+    fit = report["fit"]
+    moved = {name: fit[name] for name in ("best", "best_noise")}
+    fit = fit | dict.fromkeys(moved) | {"if_leaks_matter": moved}
+    return report | {"best": None, "if_leaks_matter": report["best"], "fit": fit}
 
 
 def _column(found, noise, delta) -> dict[str, list[float]]:
@@ -77,25 +123,32 @@ def fitted_verdict(report: dict[str, Any]) -> list[str]:
     """What can be said where parameters are known in part only."""
     fit = report["fit"]
     ranges = fit["ranges"]
-    lines = [f"The fit: {' '.join(ranges['verdict'])}"]
+    lines, doubted = _the_fit(report), _doubted(fit)
     if not report["best"]:
         return [*lines, f"No best noise: {report['status']}."]
     low, high = fit["best_noise"]
+    best = f"the best {report['noise_label']} lies"
+    if doubted:
+        best = f"without a role for leaks no privacy is best; with one, {best}"
     lines.append(
-        f"{ranges['in_words']}; the best {report['noise_label']} lies between {low:.4g} and {high:.4g}"
-        f" ({ranges['level']:.0%} of {ranges['draws']} draws); {_pays(fit)}"
+        f"{ranges['in_words']}; {best} between {low:.4g} and {high:.4g} ({ranges['level']:.0%} of {ranges['draws']}"
+        f" draws); {_pays(fit)}"
     )
     likely, most = (_cost(fit[name]) for name in ("regret", "high_regret"))
+    if doubted:
+        lines.append(fit["weighed"])
+    given = "With a role for leaks, " if doubted else ""
     lines.append(
-        f"{report['best']['noise']:.4g} has the least mean log error over the draws. If one of them is the truth, it"
-        f" costs up to {likely} the error of that one's own best noise in half of the draws, up to {most} in"
+        f"{given}{report['best']['noise']:.4g} has the least mean log error over the draws. If one of them is the"
+        f" truth, it costs up to {likely} the error of that one's own best noise in half of the draws, up to {most} in"
         f" {ranges['level']:.0%}."
     )
     ends = (f"{name} {_cost(a)} and {_cost(b)}" for name, (a, b) in fit["regret_at_ends"].items())
     lines.append(f"Where a parameter is in the lowest and in the highest fifth of its draws: {', '.join(ends)}.")
     if "error_of_your_budget" in fit:
         lines.append(
-            f"Your local budget has {interval(fit['error_of_your_budget'])} times the error of the best noise."
+            f"Your local budget has {interval(fit['error_of_your_budget'])} times the error of"
+            f" {'that' if doubted else 'the best'} noise."
         )
         lines += [line for line in (report["your_protection"], report["scope_warning"]) if line is not None]
     if report["constraint"] is not None:
@@ -105,7 +158,7 @@ def fitted_verdict(report: dict[str, Any]) -> list[str]:
 
 def _pays(fit: dict[str, Any]) -> str:
     """In how many of the draws privacy pays, and how much of the error a noise leaves."""
-    pays = f"privacy pays in {fit['probability_privacy_pays']:.0%} of the draws"
+    pays = f"privacy pays in {fit['draws_in_which_privacy_pays']:.0%} of the draws"
     if "ratio_to_no_privacy" not in fit["best"]:
         return f"{pays}."
     return f"{pays}: this noise has {interval(fit['best']['ratio_to_no_privacy'])} times the error of no privacy."
@@ -126,13 +179,38 @@ def fitted_schedule(pj, best, ranges, noise) -> dict[str, Any]:
     def ends(values):
         return [float(x) for x in np.quantile(values, [outside, 1 - outside], method="inverted_cdf")]
 
+    share, leaks = float(np.mean(np.asarray(mine.ratio) < 1)), ranges.leaks
     return {
         "ranges": _ranges(ranges),
+        "only_if_leaks_matter": leaks.doubted,
         "ratio": ends(mine.error / constant.error),
         "ratio_to_no_privacy": ends(mine.ratio),
-        "beats_no_privacy": float(np.mean(np.asarray(mine.ratio) < 1)),
+        "beats_no_privacy": share,
+        "probability_beats_no_privacy": leaks.role * share,
         "beats_constant": float(np.mean(np.asarray(mine.error < constant.error))),
     }
+
+
+def schedule_verdict(report: dict[str, Any]) -> list[str]:
+    """What the schedule brings where parameters are known in part only."""
+    fit, ranges = report["fit"], report["fit"]["ranges"]
+    lines, weight = _the_fit(report), ranges["leaks"].get("weight", 1)
+    if fit["only_if_leaks_matter"]:
+        lines.append(
+            "Without a role for leaks no privacy is the best schedule, and all of this one's error is for nothing. What"
+            f" follows holds only if leaks matter, to which the counts give a probability of {weight:.3g} (Schwarz's"
+            " criterion, from even odds); with the draws below, the schedule beats no privacy with probability"
+            f" {weight:.3g} x {fit['beats_no_privacy']:.3g} = {fit['probability_beats_no_privacy']:.3g}."
+        )
+    return [
+        *lines,
+        f"{ranges['in_words']}; the schedule has the least mean log error over {ranges['draws']} draws of the fit.",
+        f"Summed error of {report['counted']}: {interval(fit['ratio'])} times that of the best constant"
+        f" {report['noise_label']} {report['constant']['noise'][0]:.6g} ({ranges['level']:.0%} of the draws; mean of"
+        f" logs {report['ratio']:.3g}), less in {fit['beats_constant']:.0%};"
+        f" {interval(fit['ratio_to_no_privacy'])} times that of no privacy, less in {fit['beats_no_privacy']:.0%}.",
+        "Users and errors in the table, and budgets, are those of the most probable values.",
+    ]
 
 
 def _cost(regret: float) -> str:

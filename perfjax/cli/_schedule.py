@@ -9,15 +9,17 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from perfjax.cli._fitted import fitted_schedule, interval
+from perfjax.cli._fitted import fitted_schedule, leaks_first, schedule_verdict
 from perfjax.cli._shared import (
     Dtype,
     Force,
     Json,
     Leave,
+    LeaveSpared,
     Precision,
     PresetName,
     Recruit,
+    RecruitLeaked,
     ScenarioFile,
     Threshold,
     answer,
@@ -65,6 +67,8 @@ def schedule(
     preset: PresetName = None,
     leave: Leave = None,
     recruit: Recruit = None,
+    leave_spared: LeaveSpared = None,
+    recruit_leaked: RecruitLeaked = None,
     threshold: Threshold = None,
     structure: Annotated[StructureName, typer.Option(help="What the schedule may look like.")] = StructureName.free,
     levels: Annotated[int | None, typer.Option(help="Blocks of a piecewise schedule.")] = None,
@@ -90,7 +94,8 @@ def schedule(
 ) -> None:
     """Find the best noise for every release, and how much it beats the best constant noise."""
     pj = library(dtype)
-    chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
+    rates = {"leave": leave, "recruit": recruit, "leave_spared": leave_spared, "recruit_leaked": recruit_leaked}
+    chosen = chosen_scenario(pj, scenario, preset, **rates, threshold=threshold)
     ranges = fitted_ranges(scenario)
     if ranges is not None:
         ranges.check(chosen)  # an option may not contradict the draws
@@ -215,30 +220,18 @@ def _print_report(report: dict[str, Any]) -> None:
     for t in np.unique(np.linspace(0, last, SHOWN).round().astype(int)):
         own = (f"{best[name][t]:.4g}" for name in ("noise", "local_rho", "population", "error"))
         table.add_row(str(t), *own, f"{constant['population'][t]:.4g}", f"{constant['error'][t]:.4g}")
-    print_table(table)
     screen = console()
+    for line in leaks_first(report):
+        screen.print(line)
+    print_table(table)
     for line in _closing(report, last):
         screen.print(line)
-
-
-def _over_draws(report: dict[str, Any], last: int) -> list[str]:
-    """What the schedule brings where parameters are known in part only."""
-    fit, ranges = report["fit"], report["fit"]["ranges"]
-    return [
-        f"The fit: {' '.join(ranges['verdict'])}",
-        f"{ranges['in_words']}; the schedule has the least mean log error over {ranges['draws']} draws of the fit.",
-        f"Summed error of {report['counted']}: {interval(fit['ratio'])} times that of the best constant"
-        f" {report['noise_label']} {report['constant']['noise'][0]:.6g} ({ranges['level']:.0%} of the draws; mean of"
-        f" logs {report['ratio']:.3g}), less in {fit['beats_constant']:.0%};"
-        f" {interval(fit['ratio_to_no_privacy'])} times that of no privacy, less in {fit['beats_no_privacy']:.0%}.",
-        "Users and errors in the table, and budgets, are those of the most probable values.",
-    ]
 
 
 def _closing(report: dict[str, Any], last: int) -> list[str]:
     constant = report["constant"]
     summed = (
-        _over_draws(report, last)
+        schedule_verdict(report)
         if "fit" in report
         else [
             f"Summed error of {report['counted']}: {report['value']:.6g}, {1 - report['ratio']:.2%} lower than"

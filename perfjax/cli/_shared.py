@@ -24,9 +24,11 @@ __all__ = [
     "Force",
     "Json",
     "Leave",
+    "LeaveSpared",
     "Precision",
     "PresetName",
     "Recruit",
+    "RecruitLeaked",
     "ScenarioFile",
     "Threshold",
     "accuracy",
@@ -67,6 +69,8 @@ ScenarioFile = Annotated[Path | None, typer.Argument(help="Scenario file (TOML).
 PresetName = Annotated[str | None, typer.Option("--preset", help="A scenario that ships with perfjax.")]
 Leave = Annotated[float | None, typer.Option(help="Probability q that a leaked user leaves.")]
 Recruit = Annotated[float | None, typer.Option(help="Probability r that a user recruits another.")]
+LeaveSpared = Annotated[float | None, typer.Option(help="Probability that a spared user leaves: attrition anyway.")]
+RecruitLeaked = Annotated[float | None, typer.Option(help="Probability that a leaked user recruits another.")]
 Threshold = Annotated[float | None, typer.Option(help="Log-likelihood ratio above which a user is leaked.")]
 Precision = Annotated[Dtype, typer.Option("--dtype", help="Floating-point precision.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -108,8 +112,10 @@ def fitted_note(ranges, scenario, swept: Iterable[str] = ()) -> str | None:
     kept = [name for name in unknown if math.isclose(float(leaves[name]), ranges.estimate[name], rel_tol=1e-6)]
     if not kept:
         return None
+    doubts = f"{ranges.leaks.words} " if ranges.leaks.doubted else ""
     return (
-        f"Not known from the counts that the scenario was fitted to: {', '.join(kept)}. Most probable values are used."
+        f"{doubts}Not known from the counts that the scenario was fitted to: {', '.join(kept)}. Most probable values"
+        " are used."
     )
 
 

@@ -16,9 +16,11 @@ from perfjax.cli._shared import (
     Force,
     Json,
     Leave,
+    LeaveSpared,
     Precision,
     PresetName,
     Recruit,
+    RecruitLeaked,
     ScenarioFile,
     Threshold,
     accuracy,
@@ -60,6 +62,8 @@ def simulate(
     preset: PresetName = None,
     leave: Leave = None,
     recruit: Recruit = None,
+    leave_spared: LeaveSpared = None,
+    recruit_leaked: RecruitLeaked = None,
     threshold: Threshold = None,
     noise: Annotated[
         float | None, typer.Option(help="Noise of every release: noise scale, sigma, or local epsilon.")
@@ -77,7 +81,8 @@ def simulate(
 ) -> None:
     """Simulate the population and the error of every release, and the risk of collapse."""
     pj = library(dtype)
-    chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
+    rates = {"leave": leave, "recruit": recruit, "leave_spared": leave_spared, "recruit_leaked": recruit_leaked}
+    chosen = chosen_scenario(pj, scenario, preset, **rates, threshold=threshold)
     note = fitted_note(fitted_ranges(scenario), chosen)
     chosen = chosen.replace_noise(noise)
     sampling = _sampling(solver, trials, seed)

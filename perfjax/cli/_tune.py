@@ -8,15 +8,25 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from perfjax.cli._fitted import at_estimate, currencies, fitted_report, fitted_verdict, interval
+from perfjax.cli._fitted import (
+    at_estimate,
+    currencies,
+    fitted_report,
+    fitted_verdict,
+    interval,
+    leaks_first,
+    without_plain_facts,
+)
 from perfjax.cli._shared import (
     Dtype,
     Force,
     Json,
     Leave,
+    LeaveSpared,
     Precision,
     PresetName,
     Recruit,
+    RecruitLeaked,
     ScenarioFile,
     Threshold,
     accuracy,
@@ -49,6 +59,8 @@ def tune(
     preset: PresetName = None,
     leave: Leave = None,
     recruit: Recruit = None,
+    leave_spared: LeaveSpared = None,
+    recruit_leaked: RecruitLeaked = None,
     threshold: Threshold = None,
     objective: Annotated[ObjectiveName, typer.Option(help="What to minimise.")] = ObjectiveName.cumulative_error,
     first_release: Annotated[
@@ -70,7 +82,8 @@ def tune(
 ) -> None:
     """Find the best constant noise, whether privacy pays, and by how much."""
     pj = library(dtype)
-    chosen = chosen_scenario(pj, scenario, preset, leave=leave, recruit=recruit, threshold=threshold)
+    rates = {"leave": leave, "recruit": recruit, "leave_spared": leave_spared, "recruit_leaked": recruit_leaked}
+    chosen = chosen_scenario(pj, scenario, preset, **rates, threshold=threshold)
     ranges = fitted_ranges(scenario)
     if ranges is not None:
         ranges.check(chosen)  # an option may not contradict the draws
@@ -92,7 +105,12 @@ def tune(
         spent = pj.mean_field(chosen, noise=bound_to).privacy()
         report["your_protection"] = pj.privacy.protects_nobody(spent, delta=delta)
     picture = "Picture", plot, lambda path: plots().plot_optimum(optimum).savefig(path, dpi=150)
-    answer(pj, [picture], lambda: print_json(report) if as_json else _print_report(report), quiet=as_json)
+    answer(
+        pj,
+        [picture],
+        lambda: print_json(without_plain_facts(report)) if as_json else _print_report(report),
+        quiet=as_json,
+    )
 
 
 def _objective(pj, name, first_release):
@@ -218,10 +236,10 @@ def _regrets(pj, optimum) -> dict[str, dict[str, float]]:
     """Relative regret of the best noise if a leaf is 20 % below or above what was assumed."""
     leaves = optimum.scenario.leaves()
     regrets = {}
-    for name in ("leave", "recruit", "threshold", "tolerance"):
-        if name not in leaves:
+    for name in (*RATES, "threshold", "tolerance"):
+        if name not in leaves or (name in BACKGROUND and not float(leaves[name])):
             continue
-        limit = 1.0 if name in ("leave", "recruit") else float("inf")
+        limit = 1.0 if name in RATES else float("inf")
         truths = {sign: min(float(leaves[name]) * factor, limit) for sign, factor in (("-20 %", 0.8), ("+20 %", 1.2))}
         regrets[name] = {
             sign: float(pj.regret(optimum, optimum.scenario.replace(**{name: truth}))) for sign, truth in truths.items()
@@ -229,6 +247,8 @@ def _regrets(pj, optimum) -> dict[str, dict[str, float]]:
     return regrets
 
 
+BACKGROUND = ("leave_spared", "recruit_leaked")  # 0 in published models, and then not up for doubt
+RATES = ("leave", "recruit", *BACKGROUND)
 COLUMNS = {"best": "best", "your_budget": "your local\nbudget", "no_privacy": "no privacy"}
 ROWS = (
     ("{noise_label}", "noise"),
@@ -253,11 +273,13 @@ ROWS = (
 
 def _print_report(report: dict[str, Any]) -> None:
     screen = console()
+    for line in leaks_first(report):
+        screen.print(line)
     shown = [name for name in COLUMNS if report.get(name)]
     table = Table(title=f"{report['objective']}, {report['noise_label']}: {report['status']}", title_justify="left")
     table.add_column("")
     for name in shown:
-        table.add_column(COLUMNS[name], justify="right")
+        table.add_column(_heading(report, name), justify="right")
     for label, key in ROWS:
         if any(key in report[name] for name in shown):
             table.add_row(label.format(**report), *(_cell(report, name, key) for name in shown))
@@ -267,6 +289,12 @@ def _print_report(report: dict[str, Any]) -> None:
         screen.print("Ranges are those over the draws of the fit; the law's numbers hold for the most probable values.")
     for line in fitted_verdict(report) if "fit" in report else _verdict(report):
         screen.print(line)
+
+
+def _heading(report, name) -> str:
+    """Of a column; where leaks may play no role, the best noise is not called so as a plain fact."""
+    doubted = report.get("fit", {}).get("weighed") is not None
+    return "best if\nleaks matter" if doubted and name == "best" else COLUMNS[name]
 
 
 def _cell(report, name, key) -> str:
