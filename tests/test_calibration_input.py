@@ -175,13 +175,15 @@ def test_as_many_digits_are_shown_as_tell_the_ends_apart(numbers, shown):
 def test_the_command_says_what_is_wrong_with_a_fit():
     best = {
         "label": "local epsilon",
+        "counted": "releases 0 to 12",
         "budgets": ["Local budget: epsilon 1."],
         "status": "no privacy is best",
         "regret": 0.07,
         "high_regret": 750.0,
         "probability_privacy_pays": 0.5,
     }
-    report = {"converged": False, "identified": {"leave": False, "recruit": True}}
+    leaks = {"leaks": {"verdict": "shown"}}
+    report = {"converged": False, "identified": {"leave": False, "recruit": True}} | leaks
     text = " ".join(_fit._closing(report, best))
     for words in (
         "did not converge",
@@ -191,10 +193,13 @@ def test_the_command_says_what_is_wrong_with_a_fit():
         "To learn more",
     ):
         assert words in text
-    report = {"converged": True, "identified": {"leave": True}}
+    report = {"converged": True, "identified": {"leave": True}} | leaks
     best = best | {"status": "interior minimum", "high_regret": math.inf}
     text = " ".join(_fit._closing(report, best))
-    assert text.startswith("Tuning with the estimate costs up to 1.07 times the error")
+    assert text.startswith(
+        "The best local epsilon has the least error of releases 0 to 12, from the last count on. Tuning with the"
+        " estimate costs up to 1.07 times the error"
+    )
     assert "up to more than 1000 times" in text
     assert "To learn more" not in text
 

@@ -259,10 +259,11 @@ def _closing(report: dict[str, Any], best: dict[str, Any] | None) -> Iterator[st
     if best is not None:
         from perfjax.tuning import Status
 
+        doubted = report["leaks"]["verdict"] == "not shown"
         if best["status"] != Status.INTERIOR.meaning:
-            yield f"Best {best['label']}: {best['status']}."
+            yield f"{'If leaks matter, best' if doubted else 'Best'} {best['label']}: {best['status']}."
         yield f"The best {best['label']} has the least error of {best['counted']}, from the last count on."
-        yield from _doubted(report, best) if report["leaks"]["verdict"] == "not shown" else _regretted(best)
+        yield from _doubted(report, best) if doubted else _regretted(best)
     if _unknown(report):
         yield f"To learn more: {_more(report)}."
 
