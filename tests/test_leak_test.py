@@ -2,11 +2,13 @@
 
 import json
 import tomllib
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from coverage_study import NOISE, simulated_flows, study
 from scenarios import response
 
@@ -131,6 +133,16 @@ def test_leavers_show_what_joiners_would_hide():
     by_flows = Series(counts, noise=noise, leavers=flows[0], joiners=flows[1])
     found = [result_of(series, scenario, ("leave",)) for series in (Series(counts, noise=noise), by_flows)]
     assert [one.verdict for one in found] == ["not shown", "shown"]
+
+
+def test_attrition_takes_the_place_of_recruit_only_where_the_counts_speak_for_it():
+    """chi2 with one degree is above 2 x 1.92 in 5 %; likelihoods at two dispersions say nothing."""
+    fits = [
+        SimpleNamespace(dispersion=d, log_likelihood=v) for d, v in ((1.0, 0.0), (1.0, 1.9), (1.0, 1.95), (2.0, 80.0))
+    ]
+    assert [_fit._clearly_better(one, fits[0]) for one in fits] == [False, False, True, False]
+    assert _fit._clearly_better(fits[0], fits[3])
+    assert scipy.stats.chi2.sf(2 * _fit.CLEARLY, 1) == pytest.approx(0.05, abs=1e-4)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ __all__ = ["DETECTED", "KNOWN", "Fit", "by_means", "deviations", "fit", "fit_as_
 
 RIDGES, ONE_TOP = (15, 4), (0, 2)  # steps from every start, and how many of them go on
 NO_RECRUITS = 1e-3  # of a recruit probability that is as good as 0
+CLEARLY = 1.92  # of log likelihoods: half of what a parameter more gains by chance in 5 %
 DETECTED = 0.01  # of the tests for more and for less variation: the chance of a false alarm of each
 BARELY = 1e-6  # over 1, a dispersion that has only means believed and widens nothing
 KNOWN = 1.83  # of log odds: a quarter of the width of what a flat prior leaves open, 95 % of it
@@ -170,7 +171,8 @@ def fit(
             leave less recruit_leaked only: with the second of a pair at 0, the first is what is left of it. None means
             leave_spared in place of recruit, which is then 0, where spared users of one series seem to leave faster
             than they recruit: where the noise varied, recruit comes out within two standard errors of 0, and
-            leave_spared explains the counts better (with less dispersion or, at the same, a greater likelihood).
+            leave_spared explains the counts clearly better (with less dispersion or, at the same, a log likelihood
+            greater by 1.92).
             Leavers and joiners, with noise that varies, tell all of them apart.
         prior: by parameter, `Beta` (probabilities) or `LogNormal` (threshold).
 
@@ -199,7 +201,7 @@ def fit(
         return found
     instead = tuple("leave_spared" if name == "recruit" else name for name in found.free)
     other = _fit_checked(series, scenario.replace(recruit=0.0), instead, prior)
-    return other if _explains(other) > _explains(found) else found
+    return other if _clearly_better(other, found) else found
 
 
 def _usual(scenario) -> tuple[str, ...]:
@@ -221,9 +223,12 @@ def _falls_anyway(found, prior) -> bool:
     return float(found.estimate["recruit"]) < max(NO_RECRUITS, 2 * float(found.standard_error["recruit"]))
 
 
-def _explains(fitted) -> tuple[float, float]:
-    """How well: quasi likelihoods of different dispersions can't be compared, the dispersions can."""
-    return -float(fitted.dispersion), float(fitted.log_likelihood)
+def _clearly_better(other, found) -> bool:
+    """Whether the counts speak against `found`; quasi likelihoods of different dispersions can't be compared, the
+    dispersions can.
+    """
+    now, then = float(other.dispersion), float(found.dispersion)
+    return now < then if now != then else float(other.log_likelihood - found.log_likelihood) > CLEARLY
 
 
 def fit_as_planned(
