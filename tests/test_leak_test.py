@@ -176,8 +176,8 @@ def test_the_command_says_first_that_leaks_are_not_shown(run, tmp_path):
     assert report["best_noise"]["probability_privacy_pays"] < 0.5
 
 
-def test_attrition_is_not_sold_as_privacy_through_the_command_line(run, tmp_path):
-    """From counts to the words of `tune` and `schedule`, whose numbers are those of the file."""
+def fitted_to_attrition(run, tmp_path):
+    """The file that the command writes, what it printed, and the test of the counts."""
     counts, noise = attrition(0)
     path, out = tmp_path / "attrition.csv", tmp_path / "fitted.toml"
     rows = (f"{n:.0f},{x}" for n, x in zip(counts, noise, strict=True))
@@ -185,11 +185,16 @@ def test_attrition_is_not_sold_as_privacy_through_the_command_line(run, tmp_path
     options = ("--column", "users", "--noise-column", "noise", "--preset", "mean-estimation", "--free", "leave")
     code, text, error = run("fit", path, *options, "--replicates", "8", "--out", out)
     assert code == 0, error
-    test = of_columns((counts, noise), ("leave",))
+    return out, " ".join(text.split()), of_columns((counts, noise), ("leave",))
+
+
+def test_attrition_is_not_sold_as_privacy_through_the_command_line(run, tmp_path):
+    """From counts to the words of `tune`, whose numbers are those of the file."""
+    out, text, test = fitted_to_attrition(run, tmp_path)
     ranges, scenario = calibration.load_ranges(out), pj.load_scenario(out)
     assert ranges.leaks == test
     assert tomllib.loads(out.read_text())["fit"]["leaks"]["weight"] == test.weight
-    assert " ".join(text.split()).startswith(test.words)
+    assert text.startswith(test.words)
     objective = pj.CumulativeError(first_release=0)
     tuned = [pj.tune(scenario.replace(leave=q), objective) for q in ranges.draws["leave"]]
     share = float(np.mean([bool(one.privacy_pays) for one in tuned]))
@@ -204,6 +209,11 @@ def test_attrition_is_not_sold_as_privacy_through_the_command_line(run, tmp_path
     low, high = report["fit"]["if_leaks_matter"]["best_noise"]
     best = report["if_leaks_matter"]["noise"]
     assert np.allclose([low, high], [min(*noises, best), max(*noises, best)], rtol=1e-6, atol=0)
+
+
+@pytest.mark.slow
+def test_a_schedule_for_attrition_holds_only_if_leaks_matter(run, tmp_path):
+    out, _, test = fitted_to_attrition(run, tmp_path)
     text = " ".join(run("schedule", out, "--structure", "geometric")[1].split())
     assert text.startswith(test.words)
     assert f"holds only if leaks matter, to which the counts give a probability of {test.weight:.3g}" in text
