@@ -113,7 +113,8 @@ def check(name: str, found: Found) -> None:
     assert not np.any(np.isnan(loss))
     assert not np.any(false), (np.flatnonzero(false), loss[false])
     assert not np.any(silent), (np.flatnonzero(silent), loss[silent])
-    assert np.mean(certified | says_so) > 0.2  # a certificate that nobody gets would be no use
+    inside = np.isin(status, [Status.INTERIOR, Status.KINK, Status.NOT_CONVERGED])
+    assert np.sum(certified & inside) >= 0.5 * np.sum(inside)  # a certificate that nobody gets would be no use
 
 
 @pytest.mark.study
