@@ -90,7 +90,7 @@ def test_clipped_error_over_an_interval_is_that_of_adaptive_quadrature(n, epsilo
         scipy.integrate.quad(lambda mu: n * windowed_error(epsilon, n, mu), *ends, epsabs=0, epsrel=1e-7)[0]
         for ends in ((0, beside), (beside, 0.5))
     ]
-    close(clipped_response([epsilon], n, (0.0, 1.0))[0], 2 * sum(parts) / n, 2e-7)
+    close(clipped_response([epsilon], n, (0.0, 1.0))[0], 2 * sum(parts) / n, 2e-6)  # at each mean 3e-6 are promised
 
 
 @pytest.mark.slow

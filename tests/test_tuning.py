@@ -413,7 +413,7 @@ def test_evaluations_count_the_basins_that_there_are():
     steps, fine = 28, 11
     for scenario, basins in ((gaussian(), 2), (published(), 4)):
         optimum = pj.tune(scenario)
-        assert optimum.evaluations == 96 + 1 + basins * (steps + 4 + fine)
+        assert optimum.evaluations == 96 + 12 + 1 + basins * (steps + 4 + fine)
 
 
 @pytest.mark.slow

@@ -5,12 +5,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, DTypeLike, Float
 
-__all__ = ["CERTIFICATE", "FINE", "Basin", "certificate", "local_minima", "steps_of"]
+__all__ = ["CERTIFICATE", "FINE", "NEARBY", "Basin", "certificate", "local_minima", "steps_of"]
 
 FINE = 11  # points more between the neighbours of a minimum of the scan
+NEARBY = 12  # points around the best minimum, up to a step of these, where nothing may be lower
+LOWER = 5e-7  # of the log of the objective: half of what a certificate leaves to be gained
 BASINS = 4
 CERTIFICATE = (-8, -1, 1, 8)  # where slopes are compared around a minimum, in units of the least useful step
 
@@ -33,7 +36,11 @@ def local_minima(
     low: Float[Array, ""],
     high: Float[Array, ""],
 ) -> tuple[Basin, Bool[Array, ""]]:
-    """The local minima of the scan, each refined, best first; and whether one was left out that may be the best."""
+    """The local minima of the scan, each refined, best first; and whether one was left out that may be the best.
+
+    That is so where the scan saw one that was not followed, or where one of a few points around the best is lower: a
+    second minimum closer by than the points of the search.
+    """
     rounding = 16 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values))
     padded = jnp.pad(values, 1, constant_values=jnp.inf)
     is_minimum = _is_minimum(values, rounding)
@@ -68,7 +75,12 @@ def local_minima(
     *_, basins, _, least = jax.lax.while_loop(lambda state: state[0] < state[1], refine, state)
     order = jnp.argsort(basins.log_value)
     basins = jax.tree.map(lambda x: x[order], basins)
-    return basins, least < basins.log_value[0]
+    best = jax.tree.map(lambda x: x[0], basins)
+    step = 2 * (places[1] - places[0]) / (FINE + 1)
+    offsets = np.delete(np.linspace(-1, 1, NEARBY + 1), NEARBY // 2)
+    around = jax.vmap(objective_at)(jnp.clip(best.place + step * offsets, low, high))
+    tolerance = jnp.maximum(LOWER, 64 * jnp.finfo(values.dtype).eps)
+    return basins, (least < best.log_value) | jnp.any(around < best.log_value - tolerance)
 
 
 def _is_minimum(values, rounding):

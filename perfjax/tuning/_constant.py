@@ -11,7 +11,7 @@ from perfjax.leakage import LikelihoodRatioAbove
 from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
 from perfjax.scenario import Scenario, as_single
-from perfjax.tuning._basins import CERTIFICATE, FINE, Basin, certificate, local_minima, steps_of
+from perfjax.tuning._basins import CERTIFICATE, FINE, NEARBY, Basin, certificate, local_minima, steps_of
 from perfjax.tuning._optimum import Optimum, Status, first_status
 
 __all__ = ["as_log_bounds", "tune"]
@@ -143,7 +143,7 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     noise = jnp.where(infeasible, jnp.nan, noise)
     tuned = scenario.with_noise(noise)
     minima, minima_log_values = _local_minima(basins, log_bounds, margin)
-    spent = SCAN + 1 + (0 if constraint is None else 2)
+    spent = SCAN + 1 + NEARBY + (0 if constraint is None else 2)
     return Optimum(
         scenario=tuned,
         objective=objective,
