@@ -216,7 +216,7 @@ def test_what_bounds_a_mean_over_records_is_not_said_of_one():
     budget = BUDGET | {"epsilon": 2000.0}
     sample = {"trials": 1000, "key": jax.random.key(1)}
     found = assess(Moments(1.0, "paper"), [-1.0, 0.5], releases=(3, 3), **budget, **sample)
-    kappa = float(pj.accounting.kappa(3, **budget))
+    kappa = float(pj.accounting.kappa(releases=3, **budget))
     powers = np.arange(1, 4)
 
     def information(z):

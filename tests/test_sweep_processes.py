@@ -107,7 +107,11 @@ BAD_FILES = {
     "number": (("[0.1, 0.5]", "0.1"), r"`over.recruit` must be a list, or a table of start, stop and num, but is 0.1"),
     "no table": (("[set]", "[[set]]"), r"Argument `set` must be a table"),
     "no TOML": (("[set]", "[set"), r"not a TOML file"),
-    "objective": (("[set]", '[arguments]\nobjective = "final"\n[set]'), r"Unknown objective `final`: did you mean"),
+    "argument": (("[set]", '[arguments]\nobjective = "final"\n[set]'), r"Unknown argument of mean_field: `objective`"),
+    "objective": (
+        (("mean_field", "tune"), ("[set]", '[arguments]\nobjective = "final"\n[set]')),
+        r"Unknown objective `final`: did you mean",
+    ),
     "axis": (("recruit =", "recrut ="), r"Unknown axis `recrut`: did you mean `recruit`"),
 }
 
@@ -115,7 +119,8 @@ BAD_FILES = {
 @pytest.mark.parametrize("name", list(BAD_FILES))
 def test_a_bad_file_is_one_clear_line(run, sweep_file, tmp_path, name):
     change, words = BAD_FILES[name]
-    code, out, err = run("sweep", sweep_file(change), "--store", tmp_path / "s.zarr")
+    changes = (change,) if isinstance(change[0], str) else change
+    code, out, err = run("sweep", sweep_file(*changes), "--store", tmp_path / "s.zarr")
     assert (code, out) == (2, "")
     assert err.startswith("perfjax: ")
     assert len(err.splitlines()) == 1
