@@ -115,6 +115,7 @@ def test_counts_and_users_draw_from_the_same_chain():
         assert scipy.stats.chisquare(seen[some], chance[some] / chance[some].sum() * seen[some].sum()).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_many_users_have_the_mean_and_variance_of_four_rates():
     scenario = gaussian(2.0, population=5000.0, cap=1e5, rounds=1, **RATES)
     law = pj.population_law(scenario)
@@ -240,6 +241,7 @@ def test_background_rates_out_of_range_are_one_clear_line():
         pj.fit([30, 31, 29], response(recruiters="everyone"), free="recruit_leaked")
 
 
+@pytest.mark.slow
 def test_the_command_takes_background_rates_and_doubts_them(run):
     arguments = ("tune", "--preset", "mean-estimation", "--leave-spared", 0.02)
     report = json.loads(run(*arguments, "--json")[1])

@@ -101,6 +101,7 @@ def test_tune_is_confirmed_by_the_law(run, scenario_file):
     assert "P(collapse by the last release)" in text
 
 
+@pytest.mark.slow
 def test_tune_and_schedule_count_the_same_releases(run, scenario_file):
     """So that the constant noise beside a schedule is the one that tune finds, and each says which releases count."""
     path = scenario_file()

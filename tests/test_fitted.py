@@ -368,6 +368,7 @@ def test_where_leaks_are_not_shown_nobody_is_told_that_privacy_pays(file, run):
     assert " ".join(run("simulate", file, "--trials", 2)[1].split()).count(DOUBTED.words) == 1
 
 
+@pytest.mark.slow
 def test_a_schedule_is_not_sold_where_leaks_are_not_shown(file, run):
     scenario = pj.load_scenario(file)
     calibration.save_fit(ranges_of(scenario, leaks=DOUBTED), scenario, file)

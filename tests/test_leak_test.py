@@ -188,6 +188,7 @@ def fitted_to_attrition(run, tmp_path):
     return out, " ".join(text.split()), of_columns((counts, noise), ("leave",))
 
 
+@pytest.mark.slow
 def test_attrition_is_not_sold_as_privacy_through_the_command_line(run, tmp_path):
     """From counts to the words of `tune`, whose numbers are those of the file."""
     out, text, test = fitted_to_attrition(run, tmp_path)

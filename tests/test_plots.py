@@ -77,6 +77,7 @@ def test_what_has_no_spread_is_refused(scenario):
             plot(pj.mean_field(scenario))
 
 
+@pytest.mark.slow
 def test_the_error_of_a_count_is_no_squared_one(scenario):
     """Every picture of an error names the unit of the mechanism's errors."""
     count = pj.ShiftedLogCount(0.2, 1.0)

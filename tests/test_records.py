@@ -48,7 +48,7 @@ def test_the_sample_has_four_profiles():
         ("c,c\n1,2\n", "load.csv: Ambiguous column `c`: known are `c`, `c`."),
         ("", "load.csv: no line names the columns."),
         ("a,c\n1,2\n3,x\n", 'load.csv: row 2: Column `c` must be a finite number, but is "x".'),
-        ("# note\na,c\n\n1,2\n3\n", 'load.csv: row 2: Column `c` must be a finite number, but is "".'),
+        ("# note\na,c\n\n1,2\n3\n", "load.csv: row 2: 1 values, but 2 columns."),
         ("c\nnan\n", 'load.csv: row 1: Column `c` must be a finite number, but is "nan".'),
         ("a,c\n", "load.csv: there are no rows below the header."),
     ],

@@ -45,7 +45,6 @@ REFUSED = {
     "cal.Series(None)": "Argument `population` must have at least 3 rounds, but is None.",
     "cal.Series([3, 4, 5], labels=5)": "Argument `labels` must have one for each of 3 rounds, but is 5.",
     'cal.Series([3, 4, 5], labels="abc")': 'Argument `labels` must have one for each of 3 rounds, but is "abc".',
-    "pj.fit([3, 4, 5], gaussian, free=None)": f"{FREE} None.",
     "pj.fit([3, 4, 5], gaussian, free=3)": f"{FREE} 3.",
     "pj.fit([3, 4, 5], gaussian, prior=[cal.Beta(1, 2)])": f"{PRIOR} list.",
     "pj.fit([3, 4, 5], gaussian, prior=cal.Beta(1, 2))": f"{PRIOR} Beta.",
