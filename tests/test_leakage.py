@@ -464,15 +464,17 @@ def test_moments_over_the_shared_noise_are_those_of_adaptive_quadrature(noise, n
 @DTYPES
 @pytest.mark.parametrize("dim", [1, 12])
 def test_means_over_the_shared_noise_have_the_derivatives_of_the_leak_probability(dim, dtype):
+    def pair(noise, tau):
+        parts = pj.GaussianMean(noise, dim=dim), pj.LikelihoodRatioAbove(tau, outside="recomputed")
+        return jax.tree.map(lambda x: x.astype(dtype), parts)
+
     def over_shared(n, noise, tau):
-        mean, rule = pj.GaussianMean(noise, dim=dim), pj.LikelihoodRatioAbove(tau, outside="recomputed")
+        mean, rule = pair(noise, tau)
         node, weight = shared_weights(mean, rule, n, noise)
         return weight @ jax.vmap(lambda x: given_noise(mean, rule, n, noise, x).leaked)(node)
 
     def exact(n, noise, tau):
-        return split(
-            pj.GaussianMean(noise, dim=dim), pj.LikelihoodRatioAbove(tau, outside="recomputed"), n, noise
-        ).leaked
+        return split(*pair(noise, tau), n, noise).leaked
 
     n, noise, tau = cast(dtype, [3.4, 2.0, 1e9, 2.0], [25.0, 1e6, 1e-6, 0.5], [0.39, 1e-6, 1.0, 0.05])
     slopes, right = (jax.jit(jax.vmap(jax.grad(f, argnums=(0, 1, 2))))(n, noise, tau) for f in (over_shared, exact))
