@@ -77,9 +77,9 @@ def local_minima(
     basins = jax.tree.map(lambda x: x[order], basins)
     best = jax.tree.map(lambda x: x[0], basins)
     step = 2 * (places[1] - places[0]) / (FINE + 1)
-    offsets = np.delete(np.linspace(-1, 1, NEARBY + 1), NEARBY // 2)
+    offsets = jnp.asarray(np.delete(np.linspace(-1, 1, NEARBY + 1), NEARBY // 2), values.dtype)
     around = jax.vmap(objective_at)(jnp.clip(best.place + step * offsets, low, high))
-    tolerance = jnp.maximum(LOWER, 64 * jnp.finfo(values.dtype).eps)
+    tolerance = max(LOWER, 64 * float(jnp.finfo(values.dtype).eps))
     return basins, (least < best.log_value) | jnp.any(around < best.log_value - tolerance)
 
 
