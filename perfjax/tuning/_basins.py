@@ -128,14 +128,17 @@ def _descend(objective_at, place, log_value, low, high) -> Basin:
         best, ends, x, memory, slopes = state
         here = _Tangent(x, *_slope(objective_at, x))
         searching = i < steps
+        # Values that rounding could make of one another say nothing: then slopes decide.
+        rounding = 16 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(best.log_value))
+        level = (jnp.abs(here.log_value - best.log_value) <= rounding) & jnp.isfinite(here.gradient + best.gradient)
+        better = jnp.where(level, jnp.abs(here.gradient) < jnp.abs(best.gradient), here.log_value <= best.log_value)
         # At the best place itself the slope is news, though rounding may say that the value is worse.
-        better = (here.log_value <= best.log_value) | ((x == best.place) & ~jnp.isnan(here.log_value))
+        better = better | ((x == best.place) & ~jnp.isnan(here.log_value))
         worse = jax.tree.map(lambda x, y: jnp.where(better, x, y), best, here)
         best = _either(searching & better, here, best)
-        ends = (
-            _either(searching & (worse.place < best.place), worse, ends[0]),
-            _either(searching & (worse.place > best.place), worse, ends[1]),
-        )
+        below = jnp.where(level, worse.gradient < 0, worse.place < best.place)
+        above = jnp.where(level, worse.gradient > 0, worse.place > best.place)
+        ends = _either(searching & below, worse, ends[0]), _either(searching & above, worse, ends[1])
         ends = (
             _either(searching & (best.gradient <= 0), best, ends[0]),
             _either(searching & (best.gradient >= 0), best, ends[1]),
