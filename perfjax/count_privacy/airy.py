@@ -207,8 +207,8 @@ def airy_budget(shift: Numbers) -> Float[Array, "..."]:
     Source: ours; the derivation is reviewed, not published.
 
     Example:
-        >>> print(f"{airy_budget(3.0):.6f}")
-        5.081506
+        >>> print(f"{airy_budget(3.0):.4f}")
+        5.0815
     """
     (s,) = check_ranges(count=shift)
     return _budget_of_shift(s)
