@@ -184,7 +184,8 @@ def test_response_without_privacy(mean, clip):
     spread = (low + high) / 2 - (low * low + low * high + high * high) / 3
     for n in (3.0, 64.0, 65.0, 1e4):
         found = response_errors(jnp.array([jnp.inf]), n, jnp.asarray(mean), clip)
-        np.testing.assert_allclose(found, spread / n, rtol=1e-10, atol=1e-100)
+        # Beyond 64 users the clipped error is an integral, to 3e-6 in general.
+        np.testing.assert_allclose(found, spread / n, rtol=2e-7 if clip and n > 64 else 1e-10, atol=1e-100)
         slope = response_slopes(jnp.inf, n, jnp.asarray(mean), clip)
         finite(slope)
         assert slope[0] == 0
@@ -192,7 +193,7 @@ def test_response_without_privacy(mean, clip):
 
 @pytest.mark.parametrize("clip", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_response_gradient(clip):
-    n = 300.0 if clip else 10.5
+    n = 300.5 if clip else 10.5  # at whole numbers of users the clipped error has a kink
     gradient_is_central_difference(lambda epsilon, n: RESPONSE(epsilon, clip_estimate=clip).error(n), 0.9, n, rtol=1e-6)
 
 

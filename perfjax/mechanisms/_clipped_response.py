@@ -15,8 +15,8 @@ __all__ = ["clipped_error"]
 LISTED = 72  # counts summed one by one from 0: all of them up to so many users
 FEW_USERS = 64.0, 72.0  # between these the list gives way to panels
 FEW_ONES = 16.0, 20.0  # the same, by the expected count of the rarer answer
-PANEL = 11  # nodes
-WIDTH = 5.3, 6.5  # standard deviations of the count that the panels reach: the rarer answer is skewed
+PANEL = 12  # nodes
+WIDTH = 6.5, 6.5  # standard deviations of the count that the panels reach, below and above
 MARGIN = 5.5  # standard deviations of the estimate from 0 or 1, beyond which it is not clipped
 BESIDE, BETWEEN = 10, 4  # nodes over mu up to there, at each end, and between
 
