@@ -125,7 +125,7 @@ def budget_lines(releases: Privacy, *, delta: float = PRINTED_DELTA) -> list[str
     lines = []
     for scope, budget in known.items():
         each, all_of = np.asarray(budget.epsilon(delta)), budget.composed()
-        ends = " to ".join(dict.fromkeys(_number(x) for x in (each.min(), each.max())))
+        ends = " to ".join(dict.fromkeys(_number(float(x)) for x in (each.min(), each.max())))
         at = (
             "delta = 0"
             if isinstance(budget, PureBudget)
