@@ -214,7 +214,11 @@ def test_what_is_spent_is_differentiable():
 
     gradient_is_central_difference(spent, 30.0, 1e-5, 2.0, rtol=1e-7)
     gradient_is_central_difference(ac.classic_epsilon_limit, 1e-5, rtol=1e-7)
-    gradient_is_central_difference(ac.classic_delta, 2.0, 1e-5, rtol=1e-7)
+
+    def classic(epsilon, delta):
+        return ac.classic_delta(epsilon=epsilon, delta=delta)
+
+    gradient_is_central_difference(classic, 2.0, 1e-5, rtol=1e-7)
 
 
 def test_edges_of_what_is_spent():
