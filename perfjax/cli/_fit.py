@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from perfjax._digits import telling_digits
+from perfjax.cli._fitted import cost_of
 from perfjax.cli._shared import (
     Dtype,
     Force,
@@ -28,7 +29,6 @@ from perfjax.cli._shared import (
 
 __all__ = ["fit"]
 
-MANY = 1000  # times the error: beyond, how many does not matter
 ROOM = 10  # a cap below the counts is raised to so many times the greatest
 
 
@@ -110,10 +110,6 @@ def _more(report: dict[str, Any]) -> str:
     noise = "noise that varies" if report.get("constant_noise") else "more rounds"
     *others, last = [*prior, *flows, noise]
     return f"{', '.join(others)}, or {last}" if len(others) > 1 else " or ".join([*others, last])
-
-
-def _cost(regret: float) -> str:
-    return f"{1 + regret:.4g} times" if regret < MANY else f"more than {MANY} times"
 
 
 def _unknown(report):
@@ -269,7 +265,7 @@ def _closing(report: dict[str, Any], best: dict[str, Any] | None) -> Iterator[st
 
 
 def _regretted(best) -> Iterator[str]:
-    likely, most = (_cost(best[name]) for name in ("regret", "high_regret"))
+    likely, most = (cost_of(best[name]) for name in ("regret", "high_regret"))
     yield (
         f"Tuning with the estimate costs up to {likely} the error of tuning with the truth in half of the draws,"
         f" up to {most} in 95 %; privacy pays with probability {best['probability_privacy_pays']:.2f}, at:"

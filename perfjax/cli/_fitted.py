@@ -8,6 +8,7 @@ import numpy as np
 
 __all__ = [
     "at_estimate",
+    "cost_of",
     "currencies",
     "fitted_report",
     "fitted_schedule",
@@ -134,7 +135,7 @@ def fitted_verdict(report: dict[str, Any]) -> list[str]:
         f"{ranges['in_words']}; {best} between {low:.4g} and {high:.4g} ({ranges['level']:.0%} of {ranges['draws']}"
         f" draws); {_pays(fit)}"
     )
-    likely, most = (_cost(fit[name]) for name in ("regret", "high_regret"))
+    likely, most = (cost_of(fit[name]) for name in ("regret", "high_regret"))
     if doubted:
         lines.append(fit["weighed"])
     given = "With a role for leaks, " if doubted else ""
@@ -143,7 +144,7 @@ def fitted_verdict(report: dict[str, Any]) -> list[str]:
         f" truth, it costs up to {likely} the error of that one's own best noise in half of the draws, up to {most} in"
         f" {ranges['level']:.0%}."
     )
-    ends = (f"{name} {_cost(a)} and {_cost(b)}" for name, (a, b) in fit["regret_at_ends"].items())
+    ends = (f"{name} {cost_of(a)} and {cost_of(b)}" for name, (a, b) in fit["regret_at_ends"].items())
     lines.append(f"Where a parameter is in the lowest and in the highest fifth of its draws: {', '.join(ends)}.")
     if "error_of_your_budget" in fit:
         lines.append(
@@ -213,7 +214,8 @@ def schedule_verdict(report: dict[str, Any]) -> list[str]:
     ]
 
 
-def _cost(regret: float) -> str:
+def cost_of(regret: float) -> str:
+    """What a regret makes of an error, in words."""
     return f"{1 + regret:.4g} times" if regret < MANY else f"more than {MANY} times"
 
 

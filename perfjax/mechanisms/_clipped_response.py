@@ -16,7 +16,7 @@ LISTED = 72  # counts summed one by one from 0: all of them up to so many users
 FEW_USERS = 64.0, 72.0  # between these the list gives way to panels
 FEW_ONES = 16.0, 20.0  # the same, by the expected count of the rarer answer
 PANEL = 12  # nodes
-WIDTH = 6.5, 6.5  # standard deviations of the count that the panels reach, below and above
+WIDTH = 6.5  # standard deviations of the count that the panels reach
 MARGIN = 5.5  # standard deviations of the estimate from 0 or 1, beyond which it is not clipped
 BESIDE, BETWEEN = 10, 4  # nodes over mu up to there, at each end, and between
 
@@ -137,8 +137,8 @@ def _panel_error(n, sent, epsilon):
     reach = n * jnp.tanh(epsilon / 2)
     even = jnp.abs(n % 2 - 1)
     deviation = jnp.sqrt(n * one * zero)
-    low = jnp.maximum(-WIDTH[0] * deviation, -n * one - 0.5)
-    high = jnp.minimum(WIDTH[1] * deviation, n * zero + 0.5)
+    low = jnp.maximum(-WIDTH * deviation, -n * one - 0.5)
+    high = jnp.minimum(WIDTH * deviation, n * zero + 0.5)
     edges = jnp.stack([-reach * mu, reach * (1 - mu)])  # where clipping sets in, from the expected count on
     first, second = jnp.clip(edges, low, high)
     x, weight = _panels(low, first, jnp.clip(0, first, second), second, high)
