@@ -66,8 +66,8 @@ class Kernel(NamedTuple):
         `noise` is one value, or one for each of the `sources`.
 
         Few users: exact leavers and recruits; the leaked count an exact binomial where users are leaked independently,
-        else the rounded normal of its exact mean and variance (enumerated for one and two users). Many: a mixture over
-        the shared noise of normals with the exact mean and variance.
+        else the rounded normal of its exact mean and of its variance for many users (enumerated for one and two). Many:
+        a mixture over the shared noise of normals with that mean and variance.
         """
         return self.rows_of(self.moments(noise))
 

@@ -30,7 +30,7 @@ def simulate_counts(
 
     A release of n users draws what they share (the size of the noise), then the leaked count K given that: an exact
     binomial where users are then leaked independently (`TrueBitKept`, `ReconstructedWithin`), all or none for a count,
-    else a rounded normal of exact mean and variance, enumerated for one and two users.
+    else a rounded normal of exact mean and of the variance for many users, enumerated for one and two of them.
     Leavers are Bin(K, q) + Bin(n - K, q_spared), recruits Bin(K, r_leaked) + Bin(n - K, r) (everyone: Bin(n, r)), each
     one quantile of a uniform number; see `Participation`.
 
