@@ -14,6 +14,7 @@ from scenarios import response
 import perfjax as pj
 from perfjax._chi_square import tails
 from perfjax.leakage import given_noise, shared_rule
+from perfjax.montecarlo import _counts, _users
 
 
 def rule(tolerance=20.0, releases=2, **options):
@@ -129,6 +130,25 @@ def test_a_round_costs_the_error_of_one_of_its_means():
     bound = pj.CumulativeBound()(scenario.replace(rounds=1))
     growth = pj.objectives.growth_factor(scenario)
     close(bound, path.error[0] / growth, 1e-12)
+
+
+def test_the_copy_that_is_published_varies_about_the_average_of_three():
+    """Of the six means of a round of 20 users: error 5 (2^2 6 + 1) / 20 = 6.25; of the average, 5 (2^2 2 + 1) / 20."""
+    scenario = loop(2.0, releases=6, dim=5)
+    n, noise, draws = jnp.asarray(20.0), jnp.asarray(2.0), 1000
+
+    def of_counts(words):
+        return _counts._mean(scenario, n, noise, words)[1]
+
+    def of_users(key):
+        keys = _users.Keys(*jax.random.split(key, 4))
+        return _users._noisy_means(scenario.mechanism, scenario.leakage, jnp.int32(20), noise, 32, keys)[0]
+
+    words = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (draws, 4), dtype=np.uint32))
+    keys = jax.random.split(jax.random.key(0), draws)
+    for one, random in ((of_counts, words), (of_users, keys)):
+        error = np.asarray(jax.jit(lambda x, one=one: jax.lax.map(one, x))(random))
+        assert abs(error.mean() - 6.25) < 4 * 6.25 * np.sqrt(2 / 5 / draws)  # chi-square with 5 degrees of freedom
 
 
 @pytest.mark.study
