@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from assertions import close, finite, gradient_is_central_difference
 
 import perfjax as pj
@@ -115,7 +116,7 @@ def test_one_release_by_hand():
 def test_the_leak_probability_of_the_clipped_release():
     """By simulation of the release and its likelihood ratio, with the threshold in the atom at 0 and outside it."""
     key = jax.random.key(2)
-    for n, r, c, tau in ((1.0, 0.9, 0.1, 1.2), (3.0, 0.9, 0.1, 0.1), (20.0, 0.3, 1.0, 0.2)):
+    for n, r, c, tau in ((1.0, 0.9, 0.9, 0.01), (1.0, 0.9, 0.1, 1.2), (3.0, 0.9, 0.1, 0.1), (20.0, 0.3, 1.0, 0.2)):
         mechanism = pj.ShiftedLogCount.from_tolerance(r, c)
         sigma = float(mechanism.sigma)
         z = np.asarray(jax.random.normal(key, (200_000,)))
@@ -124,6 +125,13 @@ def test_the_leak_probability_of_the_clipped_release():
         leaked = np.mean(released & (mu * z + mu**2 / 2 > tau))
         found = float(pj.leak_probability(mechanism, pj.LikelihoodRatioAbove(tau), n))
         assert abs(leaked - found) < 4 * np.sqrt(found * (1 - found) / z.size)
+
+
+def test_a_release_of_0_leaks_nobody():
+    """sigma = c = n = 1: the release is above 0 for Z > 1 - log 2, and the ratio above 0.05 already from Z > -0.274."""
+    found = pj.leak_probability(pj.ShiftedLogCount(1.0, 1.0), pj.LikelihoodRatioAbove(0.05), 1.0)
+    close(found, scipy.stats.norm.sf(1 - np.log(2)), 1e-12)
+    close(found, 0.379478, 1e-6)  # without clipping 0.6081
 
 
 @pytest.mark.slow
