@@ -110,6 +110,22 @@ def test_collapse_is_the_floor_or_one_user_whichever_is_more():
     np.testing.assert_allclose(penalized(none), np.where(path.population <= 1, 100.0, path.error)[1:].sum(), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("population", "error", "value"),
+    [
+        ((1, 1, 1), (4, 5, 7), 12.0),  # down from the first release on, which stands for all: 3 * 4
+        ((10, 9, 1), (1, 2, 7), 4.5),  # two releases stand for three: (1 + 2) * 3 / 2
+        ((10, 9, 8), (1, 2, 7), 10.0),
+    ],
+)
+def test_what_survived_stands_for_the_rest(population, error, value):
+    survived = pj.CumulativeError(first_release=0, solver="counts", trials=2, collapsed="survived")
+    rows = (jnp.asarray([x, x], float) for x in (population, error))
+    n, e = rows
+    paths = pj.Trajectory(n, jnp.zeros_like(n), e, gaussian(rounds=2), expected_error=e)
+    np.testing.assert_allclose(pj.objectives.score_runs(survived, paths, slice(0, 3))[0], value, rtol=1e-12)
+
+
 # The bound.
 
 
