@@ -9,7 +9,7 @@ import xarray
 
 import perfjax as pj
 from perfjax.reconstruction import Moments, ScanStatus, assess, multiset_bound
-from perfjax.reconstruction.assessment import assess_labels
+from perfjax.reconstruction.assessment import _elsewhere, assess_labels
 from perfjax.reconstruction.design_labels import HybridTranscript
 
 BUDGET = {"epsilon": 20.0, "delta": 1e-5, "accountant": "zcdp"}
@@ -63,6 +63,15 @@ def test_labels_show_only_when_the_budget_is_large():
     many = assess_labels(transcript, z, target=2, **(BUDGET | {"epsilon": 1e6}))
     assert many.separation > 10
     assert "nearest swap" in str(many)
+
+
+def test_a_target_is_elsewhere_from_half_way_to_the_nearest_other_record():
+    """0.1 is nearer to -0.5 below -0.2, and nearer to 0.8 above 0.45; the other records are free."""
+    below, above = _elsewhere(np.array([-0.5, 0.8, 0.1, -0.9]), 2, 1.0)
+    np.testing.assert_allclose(below, [[-1, -1, -1, -1], [1, 1, -0.2, 1]], rtol=1e-12)
+    np.testing.assert_allclose(above, [[-1, -1, 0.45, -1], [1, 1, 1, 1]], rtol=1e-12)
+    ((low, high),) = _elsewhere(np.array([0.2, 0.6]), 1, 2.0)  # nobody is above
+    np.testing.assert_allclose([low, high], [[-2, -2], [2, 0.4]], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
