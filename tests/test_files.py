@@ -63,6 +63,12 @@ def test_any_scenario_comes_back(noise, covariance, leave, recruit, threshold, p
     assert tomllib.loads(text).get("about") == about
 
 
+@pytest.mark.parametrize("about", ["a\x7fb", "\x00\x1f", "\u0085\u2028", 'a "quoted" \\u007f'], ids=ascii)
+def test_a_control_character_comes_back(about):
+    """TOML wants DEL escaped, which JSON leaves as it is."""
+    assert tomllib.loads(files.to_toml(gaussian(), about=about))["about"] == about
+
+
 def test_float32_survives_a_file_exactly(tmp_path):
     single = gaussian(0.1, leave=0.3).astype("float32")
     pj.save_scenario(single, tmp_path / "s.toml")
