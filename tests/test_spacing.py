@@ -1,15 +1,39 @@
 """The spacing mechanism: error below the tolerance at every count, budgets below the log-Gaussian's at all of them."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 from assertions import close
 from jax.scipy.special import ndtr
+from scipy.stats import norm
 
 from perfjax import count_privacy as cp
 
 COUNTS = jnp.concatenate([jnp.arange(10_001.0), jnp.geomspace(1e4, 1e9, 200).round()])
+
+
+def test_two_gaps_and_a_tail_by_hand():
+    """Levels 0, 3, 5, then 5 + 2 log(n / 2); thresholds 2, 4.5 and 5.5 + 2 log(5/4) above which nothing is rounded."""
+    mechanism = cp.Spacing([3.0, 2.0], 0.5)
+    close(mechanism.budget([0.0, 1.0, 2.0, 3.0]), [4.5, 4.5, 2.0, (2 * np.log(1.5)) ** 2 / 2], 1e-12)
+    theta, exact_error = 5.5 + 2 * np.log(1.25), []
+    for n, level in ((0, 0.0), (1, 3.0), (2, 5.0), (6, 5 + 2 * np.log(3))):
+        below = np.diff(norm.cdf(np.array([-np.inf, 2.0, 4.5, theta]) - level)) @ np.abs(np.arange(3) - n)
+
+        def missed(y, n=n, level=level):
+            return abs(2 * np.exp((y - 5) / 2 - 0.25) - n) * norm.pdf(y - level)
+
+        exact = 5.5 + 2 * np.log(max(n, 1) / 2)  # where the decoder says n
+        cuts = [theta, max(theta, exact), level + 20]
+        above = sum(scipy.integrate.quad(missed, *ends, epsabs=1e-13)[0] for ends in itertools.pairwise(cuts))
+        exact_error.append(below + above)
+    close(mechanism.error([0.0, 1.0, 2.0, 6.0]), exact_error, 1e-9)
+    close(exact_error[1], 0.226932, 1e-5)
+    close(cp.spacing_error([3.0, 2.0], 1), norm.cdf(-1.5) + norm.cdf(-1), 1e-12)
 
 
 @pytest.mark.slow
