@@ -17,6 +17,40 @@ def scenario(**changes):
     return gaussian(**(options | changes))
 
 
+class Bowl(pj.objectives.AbstractObjective):
+    """exp of the squared distance of (log noise, log radius) from a place."""
+
+    noise: jax.Array
+    radius: jax.Array
+
+    def check(self, scenario, key=None):
+        del scenario, key
+
+    def evaluate(self, scenario, key=None):
+        del key
+        of = scenario.mechanism
+        square = jnp.log(of.noise_scale / self.noise) ** 2 + jnp.log(of.clip_radius / self.radius) ** 2
+        return pj.objectives.Evaluation(square, scenario.population)
+
+
+def test_the_least_of_a_bowl_within_budget_and_bounds():
+    """A release's rho is 2 R^2 / gamma^2, and the least radius a tenth of sqrt(E ||z||^2) = sqrt(2 + 2 * 0.7^2)."""
+
+    def best(noise, radius):
+        return pj.tune_clipping(scenario(), Bowl(*map(jnp.asarray, (noise, radius))), release_rho=2.0)
+
+    inside = best(3.0, 1.0)  # with rho 2 gamma must be R or more
+    close([inside.noise, inside.clip_radius, inside.value], [3, 1, 1], 1e-3)
+    assert inside.at_bound.tolist() == [0, 0]
+    spent = best(0.5, 2.0)  # of all with gamma = R the nearest in logarithms is 1
+    close([spent.noise, spent.clip_radius], [1, 1], 1e-3)
+    close(spent.log_value, 2 * np.log(2) ** 2, 1e-6)
+    assert spent.at_bound.tolist() == [-1, 0]
+    least = best(1.0, 0.01)
+    close([least.noise, least.clip_radius], [1, 0.172627], 1e-3)
+    assert least.at_bound.tolist() == [0, -1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("release_rho", [pytest.param(None, marks=pytest.mark.study), 0.5])
 def test_no_pair_of_a_fine_grid_is_better(release_rho):
