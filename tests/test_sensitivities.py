@@ -23,6 +23,53 @@ CASES = {
 }
 
 
+def best_budget(leave, recruit):
+    """Of one release to follow, by a root of the slope of log (1 / (4 sinh^2(x / 2)) + 1/6) - log C(x)."""
+
+    def slope(x):
+        half, p = x / 2, 1 / (1 + np.exp(-x))
+        error, falls = 1 / (4 * np.sinh(half) ** 2) + 1 / 6, np.cosh(half) / (4 * np.sinh(half) ** 3)
+        return (leave + recruit) * p * (1 - p) / (1 - leave * p + recruit * (1 - p)) - falls / error
+
+    return scipy.optimize.brentq(slope, 1, 4, xtol=1e-14)
+
+
+def single(scenario, *, without_privacy=1.0, second=1.0):
+    """A result of `tune` at the scenario's own noise; no privacy and a second minimum lie so much above it."""
+    noise, value = scenario.mechanism.noise, jnp.zeros(())
+    return pj.Optimum(
+        scenario,
+        BOUND,
+        noise=noise,
+        log_value=value,
+        log_value_without_privacy=value + without_privacy,
+        status=jnp.asarray(Status.INTERIOR),
+        growth=value,
+        gradient=jnp.zeros_like(value),
+        bracket=jnp.stack([noise, noise]),
+        certified=jnp.asarray(True),
+        minima=jnp.stack([noise, 2 * noise]),
+        minima_log_values=jnp.stack([value, value + second]),
+        evaluations=jnp.asarray(1),
+    )
+
+
+def test_they_are_those_of_a_root_by_hand():
+    """Where 90 % of the leaked leave and 10 % of the spared recruit, for one release: -16.70 and -1.518."""
+    scenario, step = response(best_budget(0.9, 0.1), leave=0.9, recruit=0.1, rounds=1), 1e-4
+    found = pj.sensitivities(single(scenario)).values
+    differences = [
+        (best_budget(0.9 + step, 0.1) - best_budget(0.9 - step, 0.1)) / (2 * step),
+        (best_budget(0.9, 0.1 + step) - best_budget(0.9, 0.1 - step)) / (2 * step),
+    ]
+    np.testing.assert_allclose([found["leave"], found["recruit"]], differences, rtol=1e-4)
+    np.testing.assert_allclose(differences, [-16.6998, -1.51816], rtol=1e-5)
+    assert abs(found["population"]) < 1e-15  # the error is that of one user over n, whatever the noise
+    assert pj.sensitivities(single(scenario, second=2e-4, without_privacy=2e-4)).reason is None
+    assert "about to jump to 5.403" in pj.sensitivities(single(scenario, second=5e-5)).reason
+    assert pj.sensitivities(single(scenario, without_privacy=5e-5)).reason == "no privacy is as good"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CASES))
 def test_they_are_what_tuning_again_gives(name):
@@ -99,7 +146,7 @@ def test_they_are_undefined_where_no_privacy_is_as_good():
 
 
 def test_a_batch_is_refused():
-    batch = jax.vmap(lambda q: pj.tune(gaussian(leave=q), BOUND))(jnp.array([0.3, 0.4]))
+    batch = jax.vmap(lambda q: single(response(leave=q)))(jnp.array([0.3, 0.4]))
     message = "Argument `optimum` must be a single result, but is a batch of shape (2,)."
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         pj.sensitivities(batch)
