@@ -12,16 +12,45 @@ from scenarios import gaussian, published, response
 
 import perfjax as pj
 from perfjax.law import law_of
+from perfjax.law._kernel import leaked_counts
 from perfjax.montecarlo import _counts, _users, runs
-
-pytestmark = pytest.mark.slow
-
-
-# Users against counts.
 
 RUNS, RELEASE = 5000, 5
 mean_of = functools.partial(gaussian, rounds=RELEASE)
 bits_of = functools.partial(response, rounds=RELEASE)
+
+
+# One release to three users, by hand.
+
+
+def test_three_bits_are_kept_as_often_by_every_solver():
+    """Each with probability 3/4: none to three in 1, 9, 27 and 27 of 64."""
+    scenario, n, draws = bits_of(np.log(3.0)), jnp.asarray(3.0), 4000
+    exact, epsilon = np.array([1, 9, 27, 27]) / 64, scenario.mechanism.epsilon
+
+    def of_counts(words):
+        return _counts._bits(scenario, n, epsilon, words)[0]
+
+    def of_users(key):
+        keys = _users.Keys(*jax.random.split(key, 4))
+        _, [(_, _, kept)] = _users._flipped_bits(scenario.mechanism, scenario.leakage, jnp.int32(3), epsilon, 4, keys)
+        return jnp.sum(kept(jnp.int32(0))[:3])
+
+    @jax.jit
+    def of_law(n):
+        law = pj.leakage.given_noise(scenario.mechanism, scenario.leakage, n, epsilon, n)
+        alone = jax.tree.map(lambda x: x[None, None], law)
+        return leaked_counts(scenario.leakage, n[None], alone, jnp.ones((1, 1)), jnp.arange(5.0))[0]
+
+    np.testing.assert_allclose(of_law(n), [*exact, 0], atol=1e-12)
+    words = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (draws, 4), dtype=np.uint32))
+    for one, random in ((of_counts, words), (of_users, jax.random.split(jax.random.key(0), draws))):
+        kept = np.asarray(jax.jit(lambda x, one=one: jax.lax.map(one, x))(random)).astype(int)
+        assert scipy.stats.chisquare(np.bincount(kept, minlength=4), draws * exact).pvalue > 1e-3
+
+
+# Users against counts.
+
 SETTINGS = {
     "5 users, 1 feature": mean_of(1.0, dim=1, population=5.0, leave=0.4, recruit=0.5),
     "10 users, 2 features": mean_of(1.0, dim=2, population=10.0, leave=0.9, recruit=0.9),
@@ -55,6 +84,7 @@ def ks(found, expected):
         return scipy.stats.ks_2samp(found, expected).pvalue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.study if x in LONG else ()) for x in SETTINGS])
 def test_counts_are_distributed_as_users(name):
     scenario, who = SETTINGS[name], SETTINGS[name].participation
@@ -71,6 +101,7 @@ def test_counts_are_distributed_as_users(name):
         assert 0.1 < np.mean(users == who.cap) < 0.9
 
 
+@pytest.mark.slow
 def test_independent_leaks_are_told_from_those_of_users(monkeypatch):
     """The test above has the power to see it when residuals that sum to zero are forgotten."""
 
@@ -85,6 +116,7 @@ def test_independent_leaks_are_told_from_those_of_users(monkeypatch):
         assert ks(np.asarray(naive(jax.random.key(seed))), last_of_users(scenario, seed)) < 1e-6
 
 
+@pytest.mark.slow
 def test_users_share_the_noise():
     """Record by record: a round at 20,000 users leaks with a spread of about 900, independent leaks with 57."""
     scenario = gaussian(1.0, dim=12, outside="recomputed", leave=0.0, recruit=0.0, population=20_000.0, rounds=1)
@@ -143,6 +175,7 @@ def totals_of_counts():
     return lambda cell: (np.asarray(x, float).ravel() for x in solve(*map(np.float32, cell), jax.random.key(1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CELLS))
 def test_the_law_is_that_of_counts(name, total_of_law, totals_of_counts):
     expected, collapse = map(float, total_of_law(*CELLS[name]))
@@ -178,12 +211,14 @@ def derivatives(base, names, at, size, cap=None):
         yield name, float(found[i]), float(difference)
 
 
+@pytest.mark.slow
 def test_the_derivative_of_the_law_is_its_central_difference():
     names, at = ("leave", "recruit", "threshold", "noise_scale", "population"), (0.5, 0.2, 0.05, 1.5, 60.3)
     for name, found, difference in derivatives(gaussian(dim=4, rounds=4, cap=300.0), names, at, 40):
         assert abs(found / difference - 1) < 1e-5, name
 
 
+@pytest.mark.slow
 def test_the_derivative_by_floor_and_cap_is_its_central_difference():
     """On whole numbers, for elsewhere nodes are placed by the cap: a choice, which has no derivative."""
     names, at = ("floor", "cap", "population", "leave"), (2.4, 39.7, 20.3, 0.5)
@@ -191,6 +226,7 @@ def test_the_derivative_by_floor_and_cap_is_its_central_difference():
         assert abs(found / difference - 1) < 1e-5, name
 
 
+@pytest.mark.slow
 def test_the_derivative_by_a_whole_population_is_the_step_to_the_next():
     """Every small whole number is a node, where the law is a line to the next one."""
     base = gaussian(dim=4, rounds=1, population=20.0, cap=40.0)
@@ -236,6 +272,7 @@ def slopes():
     return both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS, ids=str)
 def test_sampled_derivatives_are_those_of_the_law(point, slopes):
     expected, found = slopes(jnp.asarray(point))
@@ -247,6 +284,7 @@ def test_sampled_derivatives_are_those_of_the_law(point, slopes):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", [False, True])
 def test_the_realised_error_of_bits_has_the_derivative_of_the_expected_one(clip):
     base = response(rounds=1, population=30.0, clip_estimate=clip)
@@ -265,6 +303,7 @@ def test_the_realised_error_of_bits_has_the_derivative_of_the_expected_one(clip)
 # A billion users.
 
 
+@pytest.mark.slow
 def test_a_billion_users_in_either_precision():
     """Rounding moves no run by more than 1e-4 of what chance moves it, and the law has the mean of the runs."""
     scenario = gaussian(0.001, dim=12, population=1e9, rounds=3, cap=1e10)
