@@ -35,7 +35,8 @@ from typing import NamedTuple
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
-RESULTS, CACHE, TIMES = (ROOT / "build" / f"mutants{end}" for end in (".jsonl", "_cache", "_times.json"))
+RESULTS, CACHE, NOTES = (ROOT / "build" / f"mutants{end}" for end in (".jsonl", "_cache", "_notes.json"))
+QUICK = 2.0  # seconds of a test
 README, BEGIN, END = HERE.parent / "README.md", "<!-- campaign: begin -->\n", "<!-- campaign: end -->\n"
 SURVIVED, TIMEOUT = "SURVIVED", "timeout"
 RUNNING: set[subprocess.Popen] = set()
@@ -56,6 +57,16 @@ class Mutant(NamedTuple):
     def digest(self) -> str:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
 
+    @property
+    def place(self) -> str:
+        """The function it is in, by file and name, as `in_order` notes it."""
+        source = (ROOT / "perfjax" / self.file).read_text(encoding="utf-8")
+        line, within, names = source[: source.index(self.old)].count("\n") + 1, ast.parse(source), []
+        while within is not None and not isinstance(within, ast.FunctionDef):
+            within = next((x for x in within.body if x.lineno <= line <= x.end_lineno and hasattr(x, "body")), None)
+            names += [] if within is None else [getattr(within, "name", "")]
+        return f"{self.file}:{'.'.join(names)}"
+
     def applied(self, source: str) -> str:
         """The text of its file with the change."""
         if source.count(self.old) != 1:
@@ -63,15 +74,15 @@ class Mutant(NamedTuple):
         return source.replace(self.old, self.new)
 
 
-def mutants(package: str | None = None, name: str | None = None) -> list[Mutant]:
-    """All of them, or those of a package or of a name."""
+def mutants(package: str | None = None, names: list[str] | None = None) -> list[Mutant]:
+    """All of them, or those of a package or of some names."""
     found = []
     for path in sorted(HERE.glob("*.toml")):
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         tests = tables.pop("tests")
         found += [Mutant(path.stem, key, **{"tests": tests} | table) for key, table in tables.items()]
     found = [m._replace(tests=tuple(m.tests)) for m in found]
-    return [m for m in found if package in (None, m.package) and name in (None, m.name)]
+    return [m for m in found if package in (None, m.package) and (names is None or m.name in names)]
 
 
 def check(chosen: list[Mutant]) -> None:
@@ -97,19 +108,15 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
 
 
 def outcome(
-    folder: pathlib.Path, tests: tuple[str, ...], *, timeout: float | None, baseline: bool = False
+    folder: pathlib.Path, tests: tuple[str, ...], timeout: float | None, options: str = "", **settings: str
 ) -> tuple[str, str]:
     """The first test that fails in a copy, or SURVIVED, or TIMEOUT; and all that pytest said."""
-    options = "-n 0 -q -rfE --tb=short -p quick_first" + ("" if baseline else " -x")
-    command = [sys.executable, "-m", "pytest", *options.split(), "-m", "not slow"]
+    command = [sys.executable, "-m", "pytest", *f"-n 0 -q -rfE --tb=short -p in_order {options}".split()]
     # Compiled programs are kept by what is compiled, so that all mutants and later runs can share them.
-    command += ["-o", f"cache_dir={CACHE}", *(f"tests/{test}" for test in tests)]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(map(str, (folder, folder / "tests" / "mutants"))),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
-        "MUTANTS_TIMES": str(TIMES),
-        "MUTANTS_BASELINE": "1" if baseline else "",
-    }
+    command += ["-m", "not slow", "-o", f"cache_dir={CACHE}", *(f"tests/{test}" for test in tests)]
+    # The copy's perfjax, also in processes that tests start; and the plugin.
+    path = os.pathsep.join(map(str, (folder, folder / "tests" / "mutants")))
+    environment = os.environ | {"PYTHONPATH": path, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"} | settings
     # With its children in a session of its own, to be ended together.
     process = subprocess.Popen(
         command,
@@ -143,13 +150,28 @@ def ended(process: subprocess.Popen) -> None:
     RUNNING.discard(process)
 
 
-def run(mutant: Mutant, folder: pathlib.Path, timeout: float) -> dict:
+def ordered(mutant: Mutant, notes: dict[str, list], killers: list[str]) -> list[str]:
+    """Tests by how soon they may notice: what did before, what calls the changed function, what is quick.
+
+    File by file: going back and forth between files would make their fixtures again.
+    """
+    files = {f"tests/{test}": k for k, test in enumerate(mutant.tests)}
+    found = {test: files[test.partition("::")[0]] for test in notes if test.partition("::")[0] in files}
+    calling = [test for test in found if mutant.place in notes[test][1]]
+    others = [test for test in found if mutant.place not in notes[test][1]]
+    calling.sort(key=lambda test: (found[test], notes[test][0]))
+    others.sort(key=lambda test: (notes[test][0] > QUICK, found[test]))
+    return [*killers, *calling, *others]
+
+
+def run(mutant: Mutant, folder: pathlib.Path, timeout: float, order: list[str]) -> dict:
     """The result of one mutant, in a copy that is left as it was."""
     path, start = folder / "perfjax" / mutant.file, time.monotonic()
-    source = path.read_text(encoding="utf-8")
+    listed, source = folder / "order.json", path.read_text(encoding="utf-8")
+    listed.write_text(json.dumps(order), encoding="utf-8")
     path.write_text(mutant.applied(source), encoding="utf-8")
     try:
-        killed_by, _ = outcome(folder, mutant.tests, timeout=timeout)
+        killed_by, _ = outcome(folder, mutant.tests, timeout, "-x", MUTANTS_ORDER=str(listed))
     finally:
         path.write_text(source, encoding="utf-8")
     seconds = round(time.monotonic() - start, 1)
@@ -162,32 +184,51 @@ def run(mutant: Mutant, folder: pathlib.Path, timeout: float) -> dict:
     }
 
 
+def read_notes() -> dict[str, list]:
+    """By test, the seconds it took and the functions it called, in the order of the baseline."""
+    return json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
+
+
+def baseline(folders: list[pathlib.Path], files: list[str]) -> None:
+    """The tests without a mutant, which must pass; takes notes."""
+    start, parts = time.monotonic(), [tuple(files[k :: len(folders)]) for k in range(len(folders))]
+    pairs = [(folder, part) for folder, part in zip(folders, parts, strict=True) if part]
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        found = list(pool.map(lambda pair: outcome(*pair, None, MUTANTS_NOTES=str(pair[0] / "notes.json")), pairs))
+    for failed, said in found:
+        if failed != SURVIVED:
+            raise SystemExit(f"{said}\nWithout any mutant {failed} fails: mend it first.")
+    notes = read_notes()
+    for folder, _ in pairs:
+        notes |= json.loads((folder / "notes.json").read_text(encoding="utf-8"))
+    NOTES.write_text(json.dumps(notes), encoding="utf-8")
+    print(f"baseline: {len(files)} files pass in {time.monotonic() - start:.0f} s", flush=True)
+
+
 def known() -> dict[tuple[str, str, str], dict]:
     """The results there are, by package, name and digest of the mutant; the last one counts."""
     lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
     return {(r["package"], r["name"], r["digest"]): r for r in map(json.loads, lines)}
 
 
-def campaign(chosen: list[Mutant], jobs: int, timeout: float, *, baseline: bool) -> None:
-    """Run mutants, several at a time, and write and print each result as it comes."""
+def campaign(chosen: list[Mutant], jobs: int, timeout: float, *, first: bool) -> None:
+    """Run mutants, several at a time, and write and print each result as it comes; `first` without any."""
     RESULTS.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as temporary, ThreadPoolExecutor(jobs) as pool:
-        folders = queue.SimpleQueue()
-        for k in range(jobs):
-            folders.put(copied(pathlib.Path(temporary) / str(k)))
-        if baseline:
-            start, files = time.monotonic(), tuple(dict.fromkeys(test for m in chosen for test in m.tests))
-            failed, said = outcome(pathlib.Path(temporary) / "0", files, timeout=None, baseline=True)
-            if failed != SURVIVED:
-                raise SystemExit(f"{said}\nWithout any mutant {failed} fails: mend it first.")
-            print(f"baseline: {len(files)} files pass in {time.monotonic() - start:.0f} s", flush=True)
+        copies = [copied(pathlib.Path(temporary) / str(k)) for k in range(jobs)]
+        if first:
+            baseline(copies, list(dict.fromkeys(test for m in chosen for test in m.tests)))
+        notes, before, free = read_notes(), known(), queue.SimpleQueue()
+        for folder in copies:
+            free.put(folder)
 
         def one(mutant):
-            folder = folders.get()
+            folder = free.get()
+            killers = [f"tests/{r['by']}" for key, r in before.items() if key[:2] == (mutant.package, mutant.name)]
             try:
-                return run(mutant, folder, timeout)
+                return run(mutant, folder, timeout, ordered(mutant, notes, killers))
             finally:
-                folders.put(folder)
+                free.put(folder)
 
         try:
             for k, future in enumerate(as_completed([pool.submit(one, mutant) for mutant in chosen]), 1):
@@ -235,7 +276,7 @@ def main() -> None:
     """Parse, run, and print the table."""
     parser = argparse.ArgumentParser(description="Apply mutants to a copy, and see whether the default tests notice.")
     parser.add_argument("--package", help="only those of one file")
-    parser.add_argument("--name", help="only those of this name")
+    parser.add_argument("--name", nargs="+", help="only those of these names")
     parser.add_argument("--jobs", type=int, default=2, help="at once (2)")
     parser.add_argument(
         "--timeout", type=float, default=600.0, help="seconds after which a mutant counts as killed (600)"
@@ -256,7 +297,7 @@ def main() -> None:
     done = {} if given.again else known()
     left = [m for m in chosen if (m.package, m.name, m.digest) not in done]
     if left:
-        campaign(left, given.jobs, given.timeout, baseline=not given.no_baseline)
+        campaign(left, given.jobs, given.timeout, first=not given.no_baseline)
     print(table(chosen), end="")
     if given.save:
         save(table(mutants()))
