@@ -136,7 +136,7 @@ def outcome(
         ended(process)
     if process.returncode == 0:
         return SURVIVED, said
-    failed = re.findall(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", said, re.MULTILINE)
+    failed = re.findall(r"^(?:FAILED|ERROR) (?:tests/)?(.+?)(?: - .*)?$", said, re.MULTILINE)
     if process.returncode in (4, 5):  # wrong usage, or no tests
         raise RuntimeError(f"pytest ended with {process.returncode}:\n{said}")
     return failed[0] if failed else f"exit {process.returncode}", said
