@@ -278,9 +278,7 @@ def main() -> None:
     parser.add_argument("--package", help="only those of one file")
     parser.add_argument("--name", nargs="+", help="only those of these names")
     parser.add_argument("--jobs", type=int, default=2, help="at once (2)")
-    parser.add_argument(
-        "--timeout", type=float, default=600.0, help="seconds after which a mutant counts as killed (600)"
-    )
+    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds until a mutant counts as killed (1800)")
     parser.add_argument("--again", action="store_true", help="also those of which there is a result")
     parser.add_argument("--no-baseline", action="store_true", help="do not run the tests without a mutant first")
     parser.add_argument("--list", action="store_true", help="print mutants and what they break, and end")
