@@ -9,6 +9,7 @@ import pytest
 
 MAPS = pathlib.Path("/proc/self/maps")
 MANY_MAPS = 20_000
+LONG = pathlib.Path(__file__).with_name("long_tests.txt")  # each took over 2 s of one core, compilation included
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -22,8 +23,13 @@ def pytest_configure(config):
         jax.config.update("jax_compilation_cache_dir", compiled)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """A study is run only where it is asked for."""
+    """Tests listed as long are marked slow; a study is run only where it is asked for."""
+    long = set(LONG.read_text().splitlines())
+    for item in items:
+        if long & {item.nodeid, item.nodeid.partition("[")[0]}:
+            item.add_marker("slow")
     if "study" not in config.option.markexpr:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("study")])
         items[:] = [item for item in items if not item.get_closest_marker("study")]

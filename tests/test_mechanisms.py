@@ -90,7 +90,7 @@ def test_clipped_error_over_an_interval_is_that_of_adaptive_quadrature(n, epsilo
         scipy.integrate.quad(lambda mu: n * windowed_error(epsilon, n, mu), *ends, epsabs=0, epsrel=1e-7)[0]
         for ends in ((0, beside), (beside, 0.5))
     ]
-    close(clipped_response([epsilon], n, (0.0, 1.0))[0], 2 * sum(parts) / n, 2e-6)  # at each mean 3e-6 are promised
+    close(clipped_response([epsilon], n, (0.0, 1.0))[0], 2 * sum(parts) / n, 2e-7)
 
 
 @pytest.mark.slow
@@ -217,8 +217,7 @@ def test_response_error_in_float32(clip):
 
 def test_nobody_has_an_infinite_error():
     for mechanism in (RESPONSE(1.0), RESPONSE(1.0, clip_estimate=True), MEAN(1.0, dim=2), MEAN(0.0, dim=2)):
-        assert mechanism.error(0.0) == jnp.inf
-        assert jax.grad(lambda n, mechanism=mechanism: mechanism.error(n))(0.0) == 0
+        assert jax.jit(jax.value_and_grad(mechanism.error))(0.0) == (jnp.inf, 0)
 
 
 def test_response_privacy_is_its_budget():
