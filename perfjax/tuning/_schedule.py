@@ -263,9 +263,10 @@ def _as_rho(rho, name, dtype):
 
 def _check_rho(name, rho, budget, releases, *, greatest):
     """Raise a `ValueError` if no noise between the bounds meets rho, as far as that is known."""
-    least, most = sorted(releases * budget.spent(end[None]) for end in (budget.low, budget.high))
-    if not _check.is_known(rho, least, most):
+    ends = [releases * budget.spent(end[None]) for end in (budget.low, budget.high)]
+    if not _check.is_known(rho, *ends):
         return
+    least, most = sorted(ends)
     if rho < least or (greatest and rho > most):
         interval = f"[{least:.6g}, {most:.6g}]" if greatest else f"[{least:.6g}, inf)"
         raise _check.fail(name, f"lie in {interval}, what noise between the bounds can spend", rho)
