@@ -8,6 +8,7 @@ from assertions import close
 from scenarios import gaussian, response
 
 import perfjax as pj
+from perfjax.tuning import _clipping
 
 ERROR = pj.CumulativeError()
 
@@ -93,6 +94,22 @@ def test_bias_is_what_stops_it():
     assert "centre of the clipping, where clipping has no bias" in str(centred)
     assert "the gain is an artefact of knowing the mean" in " ".join(str(centred).split())
     close(off.to_xarray().clip_radius, off.clip_radius, 0)
+
+
+@pytest.mark.parametrize(("mean", "typical"), [(0.7, 2.98**0.5), ([0.6, 0.8], 3**0.5), (0.0, 2**0.5)])
+def test_radii_are_tried_in_units_of_a_records_root_mean_square_norm(monkeypatch, mean, typical):
+    """E|z|^2 = d + |mean|^2 for a covariance of 1; from 0.1 to 4 times the root, so from 0.172627 with mean 0.7."""
+
+    class Searched(Exception):
+        """Ends the search before it is compiled."""
+
+    def search(scenario, objective, noise_bounds, radius_bounds, rho):
+        raise Searched(*radius_bounds)
+
+    monkeypatch.setattr(_clipping, "_tune_clipping", search)
+    with pytest.raises(Searched) as tried:
+        pj.tune_clipping(scenario(mean=np.asarray(mean)), release_rho=1e-6)
+    close(np.exp(tried.value.args), [0.1 * typical, 4 * typical], 1e-12)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ matplotlib.use("Agg")
 
 from perfjax import plots
 from perfjax.law import chain_of
+from perfjax.tuning import _policy
 
 LAW = pj.CumulativeError(first_release=0, solver="law")
 
@@ -213,6 +214,14 @@ def test_policies_and_schedules_equal_exhaustive_search(rounds):
         continuous, start, method="Nelder-Mead", bounds=bounds, options={"xatol": 1e-9, "fatol": 1e-13, "maxiter": 4000}
     )
     close(fixed.value, refined.fun, 1e-6)
+
+
+@pytest.mark.parametrize(("scenario", "none"), [(small(), 0.0), (response(), np.inf)], ids=["mean", "bits"])
+def test_a_table_may_also_choose_no_privacy(scenario, none):
+    """Besides three noises evenly spaced in the logarithm, unless the noises themselves are given."""
+    low, high = jnp.log(0.1), jnp.log(10.0)
+    close(_policy._choices(3, low, high, scenario), [0.1, 1.0, 10.0, none], 1e-12)
+    close(_policy._choices([0.5, 2.0], low, high, scenario), [0.5, 2.0], 0)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ matplotlib.use("Agg")
 
 from perfjax import plots
 from perfjax.meanfield import recursion
+from perfjax.tuning import _schedule, _structure
 
 # (leave, recruit, threshold): how much lower the error is than at the best constant noise, at least.
 GAINS = {
@@ -211,6 +212,31 @@ def test_a_cap_on_every_release_is_a_bound():
     assert np.asarray(best.at_bound)[-1] == -1
     close(rho[-1], 200, 1e-9)
     assert float(best.log_value) >= float(pj.tune_schedule(gaussian(clip_radius=10.0)).log_value)
+
+
+def test_a_cap_on_every_release_bounds_epsilon_from_above():
+    """The rho of epsilon-DP is epsilon tanh(epsilon / 2): tanh(1/2) = 0.462117 allows an epsilon of 1 and no more."""
+    scenario = response(rounds=5)
+    budget = eqx.filter_jit(lambda rho: _schedule._budget(scenario, None, None, rho))(jnp.tanh(0.5))
+    close(jnp.exp(jnp.stack([budget.low, budget.high])), [1e-3, 1.0], 1e-12)
+    assert not budget.allows_none
+
+
+@pytest.mark.slow
+def test_the_greatest_epsilon_allowed_is_spent_by_every_release():
+    """Free, the last of five rounds spend the greatest budget searched, 30."""
+    best = pj.tune_schedule(response(rounds=5), release_rho=np.tanh(0.5))
+    close(best.noise, 1.0, 1e-12)
+    assert status(best) is pj.Status.UPPER_BOUND
+
+
+def test_blocks_start_where_the_noise_changes():
+    """Of 11 releases in 3 blocks, which start at releases 0, 4 and 8."""
+    blocks = _structure.structure_of("piecewise", 3, gaussian().mechanism, 11)
+    levels = jnp.array([1.0, 2.0, 3.0])
+    schedule = blocks.log_noise(levels)
+    assert schedule.tolist() == [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3]
+    assert blocks.parameters(schedule).tolist() == levels.tolist()
 
 
 @pytest.mark.parametrize(
