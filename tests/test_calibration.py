@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import coverage_study
 import equinox as eqx
@@ -9,16 +10,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from assertions import close, gradient_is_central_difference
 from scenarios import response
 
 import perfjax as pj
 from perfjax import calibration
-from perfjax.calibration import Beta, LogNormal, Series, _design, _few, _series, _shared, _transitions
+from perfjax.calibration import (
+    Beta,
+    LogNormal,
+    Series,
+    _design,
+    _few,
+    _fit,
+    _flows,
+    _likelihood,
+    _meaning,
+    _mixture,
+    _profile,
+    _series,
+    _shared,
+    _terms,
+    _transitions,
+)
 from perfjax.calibration._parameters import natural, slope
 from perfjax.calibration._posterior import posterior_draws
 from perfjax.law._kernel import kernel_of
 from perfjax.law._nodes import Grid
+from perfjax.leakage import GivenNoise
 
 QUARTERS = pj.preset("breach-survey").replace(cap=1e6)
 
@@ -43,7 +62,7 @@ _terms_of = eqx.filter_jit(_transitions.terms)
 
 
 @eqx.filter_jit
-def _terms(scenario, series, plan):
+def _told(scenario, series, plan):
     noise = jnp.broadcast_to(scenario.mechanism.noise, series.population.shape)
     series = eqx.tree_at(lambda s: s.noise, series, noise, is_leaf=lambda x: x is None)
     law = _shared.law_of_steps(scenario, series, (jnp.asarray(20.0), jnp.asarray(1.0)), small=plan.small)
@@ -57,7 +76,7 @@ def test_transitions_are_rows_of_the_laws_kernel():
     path = [30, 33, 25, 40, 41, 60, 50, 45, 1, 1, 2]
     series = Series(path)
     plan = _transitions.plan_of(series, bits)
-    found = jnp.exp(_terms(bits, series, plan).log_probability)
+    found = jnp.exp(_told(bits, series, plan).log_probability)
     expected = rows[path[:-1], path[1:]]
     few = np.asarray(path[:-1]) <= 40
     close(found[few & (expected > 1e-6)], expected[few & (expected > 1e-6)], 1e-9)
@@ -71,7 +90,7 @@ def test_a_missing_round_is_a_product_of_kernels():
     rows = np.asarray(_kernel_rows(bits, grid))
     series = Series([20, None, 22, 21])
     plan = _transitions.plan_of(series, bits)
-    found = _terms(bits, series, plan).log_probability
+    found = _told(bits, series, plan).log_probability
     close(jnp.exp(found[-1]), (rows @ rows)[20, 22], 1e-3)
     assert plan.gaps[0][:2] == (0, 2)
     assert float(found[0]) == float(found[1]) == 0
@@ -86,16 +105,16 @@ def test_leavers_and_joiners_add_up_to_the_transition(n, end, rtol):
     together = 0.0
     for leavers in out:
         series = Series([n, end, end], leavers=[leavers, 0, None])
-        together += float(jnp.exp(_terms(bits, series, _transitions.plan_of(series, bits)).log_probability[0]))
+        together += float(jnp.exp(_told(bits, series, _transitions.plan_of(series, bits)).log_probability[0]))
     one = Series([n, end, end])
-    counts = _terms(bits, one, _transitions.plan_of(one, bits)).log_probability[0]
+    counts = _told(bits, one, _transitions.plan_of(one, bits)).log_probability[0]
     close(together, jnp.exp(counts), rtol)
 
 
 def test_who_cannot_join_leaves_the_transition_to_the_leavers():
     bits = response(1.0, population=30.0, cap=100, floor=0, recruit=0.0)
     counts, both = Series([80, 62, 49]), Series([80, 62, 49], joiners=[0, 0, None])
-    alone, together = (_terms(bits, one, _transitions.plan_of(one, bits)).log_probability for one in (counts, both))
+    alone, together = (_told(bits, one, _transitions.plan_of(one, bits)).log_probability for one in (counts, both))
     np.testing.assert_allclose(together, alone, atol=0.05)
 
 
@@ -225,6 +244,11 @@ def test_the_prior_of_the_survey():
     place = jnp.linspace(-5, 0, 20001)
     mode = place[jnp.argmax(jax.vmap(prior.log_density)(place))]
     close(jax.nn.sigmoid(mode), prior.a / (prior.a + prior.b), 1e-3)
+
+
+def test_a_lognormal_prior_is_normal_on_the_log_scale():
+    """One unit above the log of its median is two standard deviations of 0.5: -2^2 / 2."""
+    close(LogNormal(0.02, 0.5).log_density(jnp.log(0.02) + 1), -2, 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -359,12 +383,13 @@ def counted(noise, trial=0):
     return Series(runs.population[0], noise=noise)
 
 
-def test_varying_noise_identifies_and_constant_noise_does_not():
-    free = ("leave", "recruit")
-    varied, constant = (
-        calibration.identifiability(calibration.fit(counted(noise), BITS, free=free))
-        for noise in (EPSILONS, np.ones(11))
-    )
+@pytest.fixture(scope="module")
+def varied():
+    return calibration.identifiability(calibration.fit(counted(EPSILONS), BITS, free=("leave", "recruit")))
+
+
+def test_varying_noise_identifies_and_constant_noise_does_not(varied):
+    constant = calibration.identifiability(calibration.fit(counted(np.ones(11)), BITS, free=("leave", "recruit")))
     assert varied.rank == 2
     assert all(varied.identified.values())
     for name, truth in (("leave", 0.3), ("recruit", 0.6)):
@@ -408,10 +433,142 @@ def test_single_precision_finds_thresholds_to_a_fifth_of_their_error():
         close(np.median(np.asarray(single.standard_error[name]) / np.asarray(error)), 1, 0.02)
 
 
-def test_where_means_are_straight_lines_there_is_hardly_a_bias():
-    fitted = calibration.fit(counted(EPSILONS), BITS, free=("leave", "recruit"))
-    for name, value in calibration.bias(fitted).items():
-        assert abs(float(value)) < 1e-4 * float(fitted.standard_error[name])
+def test_where_means_are_straight_lines_there_is_hardly_a_bias(varied):
+    for name, value in calibration.bias(varied.fitted).items():
+        assert abs(float(value)) < 1e-4 * float(varied.fitted.standard_error[name])
+
+
+def test_the_bias_is_that_of_box(varied):
+    """-(J'J)^-1 sum_t J_t tr((J'J)^-1 H_t) / 2, written out: means are linear in q and r, variances quadratic.
+
+    Of n users with a share p leaked, independently, the next count has the mean n (1 + r - (q + r) p) and the variance
+    n (q (1 - q) p + r (1 - r) (1 - p) + (q + r)^2 p (1 - p)) + 1/12; its squared distance from its mean has twice the
+    square of that as its own variance.
+    """
+    q, r = (float(varied.fitted.estimate[name]) for name in ("leave", "recruit"))
+    n, p = np.asarray(varied.fitted.series.population)[:-1], 1 / (1 + np.exp(-EPSILONS[:-1]))
+    own = q * (1 - q) * p + r * (1 - r) * (1 - p)
+    variance = n * (own + (q + r) ** 2 * p * (1 - p)) + 1 / 12
+    both = 2 * p * (1 - p)
+    of_means = n * np.stack([-p, 1 - p]) / np.sqrt(variance)
+    rise = np.stack([(1 - 2 * q) * p, (1 - 2 * r) * (1 - p)]) + both * (q + r)
+    of_variances = n * rise / (np.sqrt(2) * variance)
+    curved = n * (both + np.array([[[1], [0]], [[0], [1]]]) * np.array([-2 * p, -2 * (1 - p)]))
+    covariance = np.linalg.inv(of_means @ of_means.T + of_variances @ of_variances.T)
+    trace = np.einsum("ijt,ij->t", curved / (np.sqrt(2) * variance), covariance)
+    expected = -covariance @ of_variances @ trace / 2
+    close(list(calibration.bias(varied.fitted).values()), expected, 1e-6)
+
+
+def test_an_interval_ends_by_f_with_the_degrees_that_are_left(varied):
+    """Ten transitions less two parameters: eight. Of F(1, 3) 95 % lie below 3.18245^2 = 10.128, of chi2 below 3.841."""
+    assert float(varied.fitted.degrees_of_freedom) == 8
+    close(varied.profiles["leave"].cutoff, scipy.stats.t.ppf(0.975, 8) ** 2, 1e-9)
+    few = eqx.tree_at(lambda f: f.degrees_of_freedom, varied.fitted, jnp.asarray(3.0))
+    close(_profile.cutoff(few, 0.95), 10.128, 1e-5)
+
+
+# More variation than the model has.
+
+
+def test_degrees_of_freedom_are_counts_less_what_they_were_used_for():
+    """Five known residuals; of three parameters one is not told by the counts, and uses none of them."""
+    residual = jnp.asarray([1.0, -2.0, jnp.nan, 3.0, 1.0, -1.0])
+    rows = jnp.diag(jnp.asarray([10.0, 10.0, 1e-3]))
+    told = _terms.Terms(*[None] * 8)._replace(residual=residual[None])
+    found = _likelihood.Evaluation(*[None] * 6)._replace(rows=rows[None], terms=told)
+    dispersion, degrees, p_value = _fit._dispersions(found)
+    assert degrees.tolist() == [5 - 2]
+    close(dispersion, 16 / 3, 1e-12)
+    close(p_value, scipy.stats.chi2.sf(16, 3), 1e-9)
+
+
+def dispersed(fitted, dispersion):
+    """The problem of a fit with that dispersion, and what it was told: counts of mean 100 and standard deviation 10."""
+    count = fitted.series.rounds
+    told = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape[1:])), counts_of(100.0, 100.0))
+    changed = jnp.asarray(dispersion), told.whitening
+    return eqx.tree_at(lambda p: (p.dispersion, p.weights), fitted.problem, changed), told
+
+
+def counts_of(mean, variance):
+    """What a count of 90 says."""
+    who = pj.Participation(0.3, 0.6)
+    return _terms.of_counts(who, *(jnp.asarray([x]) for x in (0.0, mean, variance, 90.0)))
+
+
+def test_variances_are_widened_by_the_dispersion_and_no_longer_believed(varied):
+    """Information is one over a variance: its rows shrink by the root."""
+    for dispersion, of_mean, of_variance in ((1.0, 1 / 10, 1 / (np.sqrt(2) * 100)), (4.0, 1 / 20, 0.0)):
+        whitening = eqx.filter_jit(_likelihood.whitener)(*dispersed(varied.fitted, dispersion))
+        np.testing.assert_allclose(whitening[0], np.diag([of_mean, of_variance]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("flows", [False, True])
+def test_standard_deviations_of_the_next_counts_are_widened_by_the_root(varied, flows):
+    problem, told = jax.tree.map(lambda x: x[None], dispersed(varied.fitted, 4.0))
+    told = told._replace(trusted=jnp.ones_like(told.trusted)) if flows else told
+    mean, std = _fit._expected(told, problem)
+    close(mean, 100.0, 0)
+    close(std, 20.0, 1e-12)
+
+
+def test_a_bootstrap_is_widened_by_the_root(varied, monkeypatch):
+    """Its series vary as the model says: each estimate lies twice as far off if counts vary four times as much."""
+    off = jnp.asarray([[0.01, -0.02], [0.0, 0.05], [-0.03, 0.0]])
+    n = np.tile(varied.fitted.series.population, (3, 1))
+    monkeypatch.setattr(_meaning, "simulate_counts", lambda *_, **__: types.SimpleNamespace(population=n))
+    again = types.SimpleNamespace(places=varied.fitted.places + off)
+    monkeypatch.setattr(_meaning, "fit_as_planned", lambda *_: again)
+    fitted = eqx.tree_at(lambda f: f.dispersion, varied.fitted, jnp.asarray(4.0))
+    np.testing.assert_allclose(_meaning._bootstrap(fitted, None, 3) - fitted.places, 2 * off, atol=1e-12)
+
+
+# What one transition says.
+
+
+def test_the_square_of_a_normal_varies_by_twice_the_square_of_its_variance():
+    told = counts_of(95.0, 16.0)
+    np.testing.assert_allclose(told.whitening[0], np.diag([1 / 4, 1 / np.sqrt(2 * 16**2)]), rtol=1e-12)
+    np.testing.assert_allclose(told.observed[0], [90, 25])
+    np.testing.assert_allclose(told.expected[0], [95, 16])
+
+
+def shared_law(*leaked):
+    """Users are leaked with one of these probabilities, all alike, each on their own."""
+    p = jnp.asarray([leaked])
+    return _shared.SharedLaw(GivenNoise(p, 1 - p, p * (1 - p), p * p), jnp.full_like(p, 1 / len(leaked)), None)
+
+
+def test_moments_of_a_count_are_those_of_its_probabilities():
+    """Summed over every next count; rounding to whole users adds 1/12 to the variance of 15.504."""
+    law, n = shared_law(0.4), jnp.asarray([40.0])
+    scenario = response(1.0, population=40.0, leave=0.3, recruit=0.5, floor=0, cap=1000)
+    end = np.arange(100.0)
+
+    @eqx.filter_jit
+    def both(n, end):
+        log_p = _mixture.log_mixture(scenario, law, n, end, jnp.zeros(1))
+        return jnp.exp(log_p), _mixture.mixture_moments(scenario.participation, law, n)
+
+    probability, found = both(n, jnp.asarray(end))
+    mean = np.asarray(probability) @ end
+    np.testing.assert_allclose(np.ravel(found), [mean, probability @ (end - mean) ** 2], rtol=1e-9)
+    own = 0.3 * 0.7 * 0.4 + 0.5 * 0.5 * 0.6
+    np.testing.assert_allclose(found[1], 40 * (own + 0.8**2 * 0.4 * 0.6) + 1 / 12, rtol=1e-12)
+
+
+def test_leavers_and_joiners_have_the_covariance_of_a_multinomial():
+    """Given p, a user leaves (p q), brings another (r (1 - p)) or does neither; p itself is 0.2 or 0.6."""
+    q, r, n, p = 0.3, 0.5, 50.0, np.array([0.2, 0.6])
+    scenario = response(1.0, population=n, leave=q, recruit=r, floor=0, cap=1000)
+    law, of_round = shared_law(*p), [jnp.asarray([x]) for x in (n, 6.0, 15.0)]
+    expected, _, whitening = eqx.filter_jit(lambda *given: _flows.flows(*given)[1:4])(scenario, law, *of_round)
+    share = np.stack([p * q, (1 - p) * r])
+    multinomial = np.mean([n * (np.diag(x) - np.outer(x, x)) for x in share.T], axis=0)
+    covariance = multinomial + n**2 * np.cov(share, bias=True) + np.eye(2) / 12
+    np.testing.assert_allclose(expected[0], n * share.mean(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(whitening[0] @ covariance @ whitening[0].T, np.eye(2), atol=1e-12)
 
 
 def test_a_constant_series_has_growth_one():
@@ -422,11 +579,26 @@ def test_a_constant_series_has_growth_one():
 
 
 @pytest.mark.usefixtures("no_pictures_left")
-def test_a_dollar_sign_in_a_label_is_no_formula(survey):
+def test_the_band_of_a_series_holds_95_percent_of_a_normal(varied):
     from perfjax import plots
 
-    labels = tuple(rf"$\frac{i}$" for i in range(survey.fitted.series.rounds + 1))
-    found = dataclasses.replace(survey, fitted=dataclasses.replace(survey.fitted, labels=labels))
+    ax = plots.plot_series(varied)
+    at, mean, std = varied.fitted.expected_counts()
+    assert at.tolist() == list(range(1, 11))
+    counted, expected = (np.asarray(line.get_data(), float) for line in ax.lines)
+    np.testing.assert_array_equal(counted, [range(11), varied.fitted.series.population])
+    np.testing.assert_array_equal(expected, [at, mean])
+    edge = ax.collections[0].get_paths()[0].vertices
+    half = [np.ptp(edge[edge[:, 0] == x, 1]) / 2 for x in at]
+    np.testing.assert_allclose(half, scipy.stats.norm.ppf(0.975) * std, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("no_pictures_left")
+def test_a_dollar_sign_in_a_label_is_no_formula(varied):
+    from perfjax import plots
+
+    labels = tuple(rf"$\frac{i}$" for i in range(varied.fitted.series.rounds + 1))
+    found = dataclasses.replace(varied, fitted=dataclasses.replace(varied.fitted, labels=labels))
     ax = plots.plot_series(found)
     ax.figure.canvas.draw()
     assert ax.get_xticklabels()[0].get_text() == labels[0]
