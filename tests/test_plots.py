@@ -1,5 +1,7 @@
 """Pictures show the numbers of the result, with names and units."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import matplotlib
@@ -14,6 +16,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from perfjax import plots
+from perfjax.calibration import Profile
 from perfjax.tuning import PolicyOptimum, Schedule
 
 pytestmark = pytest.mark.usefixtures("no_pictures_left")
@@ -88,16 +91,19 @@ def test_the_error_of_a_count_is_no_squared_one(scenario):
     assert labels == ["sigma σ", "population (users)", "expected relative error"]
 
 
-def test_a_policy_without_privacy_has_a_colour_of_its_own(scenario, monkeypatch):
-    """As the least noise searched it would look like noise of 0.001, as the greatest budget like epsilon 30."""
-    monkeypatch.setattr(PolicyOptimum, "law", lambda self: None)
-    monkeypatch.setattr(plots, "plot_fan", lambda law, ax: ax)
-    rule = pj.TablePolicy([1.0, 60.0], np.array([[2.0, 1.0]] * 5 + [[0.5, 0.0]]))
-    value, objective = jnp.ones(()), pj.CumulativeError()
-    schedule = Schedule(
-        scenario=scenario,
-        objective=objective,
-        noise=jnp.ones(6),
+def test_the_error_of_a_simulated_count_is_a_relative_one(scenario):
+    n = jnp.full((2, 6), 6.0)
+    path = pj.Trajectory(n, n / 12, n / 60, scenario.replace(mechanism=pj.ShiftedLogCount(0.2, 1.0)), n / 60)
+    assert plots.plot_error(path).get_ylabel() == "expected relative error"
+
+
+def schedule_of(scenario, noise):
+    """A schedule that nobody searched for, beside a constant noise of 1."""
+    value = jnp.ones(())
+    return Schedule(
+        scenario=scenario.with_noise(noise),
+        objective=pj.CumulativeError(),
+        noise=noise,
         log_value=value,
         constant=value,
         log_value_constant=value,
@@ -108,7 +114,47 @@ def test_a_policy_without_privacy_has_a_colour_of_its_own(scenario, monkeypatch)
         steps=jnp.asarray(1),
         structure="free",
     )
-    best = PolicyOptimum(scenario.replace(policy=rule), objective, rule, value, value, value, schedule)
+
+
+def test_a_schedule_without_privacy_leaves_its_line_out(scenario, monkeypatch):
+    """A noise of 0 is on no log axis: its place stays empty, and the legend says why. Nor are errors that are all 0."""
+    path = types.SimpleNamespace(population=jnp.full(6, 9.0), error=jnp.zeros(6))
+    monkeypatch.setattr(plots, "mean_field", lambda run: path)
+    count = scenario.replace(mechanism=pj.ShiftedLogCount(0.2, 1.0))
+    noise = jnp.asarray([2.0, 1.0, 0.5, 0.25, 0.0, 0.0])
+    axes = plots.plot_schedule(schedule_of(count, noise)).axes
+    drawn, constant = (line.get_ydata() for line in axes[0].lines)
+    np.testing.assert_array_equal(drawn, [2, 1, 0.5, 0.25, np.nan, np.nan])
+    np.testing.assert_array_equal(constant, np.ones(6))
+    assert axes[0].get_legend().get_title().get_text() == "no privacy where a line is missing"
+    assert [ax.get_ylabel() for ax in axes] == ["sigma σ", "population (users)", "expected relative error"]
+    assert [ax.get_yscale() for ax in axes] == ["log", "log", "linear"]
+    axes = plots.plot_schedule(schedule_of(count, noise + 1)).axes
+    assert axes[0].get_legend().get_title().get_text() == ""
+
+
+@pytest.mark.parametrize(("name", "scale"), [("threshold", "log"), ("leave", "linear")])
+def test_a_profile_is_shown_up_to_four_times_the_drop_where_its_interval_ends(name, scale):
+    """A threshold ranges over orders of magnitude."""
+    values = np.array([0.001, 0.01, 0.02, 0.04, 0.1, 0.5])
+    drops = np.array([np.inf, 15.9, 0.0, 4.0, 16.1, np.nan])
+    ax = plots.plot_profile(Profile(name, values, drops, 0.02, 0.015, 1.0, (True, False), 0.95, 4.0))
+    curve, cutoff = (np.asarray(line.get_data(), float) for line in ax.lines)
+    np.testing.assert_array_equal(curve, [[0.01, 0.02, 0.04], [15.9, 0, 4]])
+    np.testing.assert_array_equal(cutoff[1], [4, 4])
+    (interval,) = ax.patches
+    np.testing.assert_allclose(interval.get_extents().transformed(ax.transData.inverted()).intervalx, [0.015, 0.04])
+    assert ax.get_xscale() == scale
+    assert ax.get_title() == "open above"
+
+
+def test_a_policy_without_privacy_has_a_colour_of_its_own(scenario, monkeypatch):
+    """As the least noise searched it would look like noise of 0.001, as the greatest budget like epsilon 30."""
+    monkeypatch.setattr(PolicyOptimum, "law", lambda self: None)
+    monkeypatch.setattr(plots, "plot_fan", lambda law, ax: ax)
+    rule = pj.TablePolicy([1.0, 60.0], np.array([[2.0, 1.0]] * 5 + [[0.5, 0.0]]))
+    value, schedule = jnp.ones(()), schedule_of(scenario, jnp.ones(6))
+    best = PolicyOptimum(scenario.replace(policy=rule), schedule.objective, rule, value, value, value, schedule)
     ax = plots.plot_policy(best).axes[0]
     noises, none = (np.ma.getmaskarray(mesh.get_array()) for mesh in ax.collections)
     users = np.unique(np.geomspace(1, 60, 200).round())
@@ -142,3 +188,15 @@ def test_the_population_is_shown_under_the_best_noise_and_without(optimum):
     for line, scenario in zip(ax.lines, (optimum.scenario, optimum.scenario.without_privacy()), strict=True):
         np.testing.assert_allclose(line.get_ydata(), pj.mean_field(scenario).population)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["best noise", "no privacy"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "marked"),
+    [({}, True), ({"outside": "recomputed"}, False), ({"clip_radius": None}, False)],
+    ids=["shared", "recomputed", "unclipped"],
+)
+def test_the_noise_of_theorem_2_is_shown_where_it_holds(changes, marked):
+    ax = plt.subplots()[1]
+    options = {"clip_radius": 20.0, "leave": 0.9, "recruit": 0.2, "recruiters": "everyone"}
+    plots._mark_critical(gaussian(**(options | changes)), ax)
+    assert [line.get_label()[:4] for line in ax.lines] == ["γ_c "] * marked
