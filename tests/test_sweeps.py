@@ -496,8 +496,8 @@ BAD = {
         {"over": {"population": [400, 600], "cap": [500, 700]}},
     ),
     "out of order under zip": (
-        r"`population` must be at most `cap` \(500\), but is 600. That is cell 1",
-        {"over": {"population": [400, 600, 800], "cap": [600, 500, 900]}, "pairing": "zip"},
+        r"`population` must be at most `cap` \(500\), but is 600. That is cell 1",  # where neither is at an extreme
+        {"over": {"population": [100, 600, 800], "cap": [200, 500, 900]}, "pairing": "zip"},
     ),
     "unequal": (
         r"Axes under zip must be of one length, but `leave` has 2, `recruit` has 3",
