@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from assertions import epsilon_of
 
 import perfjax as pj
 from perfjax import cli
-from perfjax.cli import _shared, _simulate
+from perfjax.cli import _shared, _simulate, _tune
 
 EVERY = pj.CumulativeError(first_release=0)  # what the commands minimise
 
@@ -130,10 +131,20 @@ def test_tune_says_when_the_law_is_out_of_reach(run, scenario_file, monkeypatch)
         raise ValueError("The count has no law.")
 
     monkeypatch.setattr(pj.law, "check_law", refuse)  # such a scenario takes long to tune
-    code, out, _ = run("tune", scenario_file())
+    code, out, _ = run("tune", scenario_file(), "--leave", 0.9)  # of which 20 % more is above 1
     assert code == 0
     assert "Not confirmed by the law of the population: The count has no law." in " ".join(out.split())
     assert "population law" not in out
+
+
+def test_regret_holds_a_rate_at_1_where_20_percent_more_is_above(monkeypatch):
+    """Of leave 0.9 and recruit 0.11, which `pj.regret` is asked about."""
+    monkeypatch.setattr(
+        pj, "regret", lambda optimum, truth: truth.participation.leave + 10 * truth.participation.recruit
+    )
+    found = _tune._regrets(pj, types.SimpleNamespace(scenario=pj.preset("mean-estimation").replace(leave=0.9)))
+    assert found["leave"] == pytest.approx({"-20 %": 0.72 + 1.1, "+20 %": 1.0 + 1.1}, rel=1e-12)
+    assert found["recruit"] == pytest.approx({"-20 %": 0.9 + 0.88, "+20 %": 0.9 + 1.32}, rel=1e-12)
 
 
 def test_options_replace_leaves(run, scenario_file):
