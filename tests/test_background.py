@@ -195,28 +195,33 @@ def test_the_sum_of_two_binomials(k, m, p, q, error):
     assert np.all(np.exp(np.asarray(found)[exact == 0]) < 1e-100)
 
 
-def test_many_leavers_and_joiners_are_a_sum_over_the_leaked():
-    """Randomized response: users are independent, so the flows are those of a four-way split of n."""
-    n, sets = 200, 5
+@pytest.mark.parametrize("rates", [RATES, RATES | {"recruit": 0.95, "recruit_leaked": 0.3}])
+def test_many_leavers_and_joiners_are_a_sum_over_the_leaked(rates):
+    """Given what they share users are independent: the flows are a mixture of those of a four-way split of n.
+
+    At the first of three nodes of what is shared, the leaked count is far narrower than what the flows tell of it.
+    """
+    n, share = 200, np.array([0.02, 0.5, 0.9])
+    q, r, q_spared, r_leaked = rates.values()
     rng = np.random.default_rng(0)
-    leaked = rng.binomial(n, P, sets)
-    out = rng.binomial(leaked, Q) + rng.binomial(n - leaked, Q_SPARED)
-    new = rng.binomial(leaked, R_LEAKED) + rng.binomial(n - leaked, R)
-    k, pmf = np.arange(n + 1), scipy.stats.binom.pmf
-    both = [
-        sum(
-            pmf(i, n, P)
-            * (pmf(k[: o + 1], i, Q) @ pmf(o - k[: o + 1], n - i, Q_SPARED))
-            * (pmf(k[: j + 1], i, R_LEAKED) @ pmf(j - k[: j + 1], n - i, R))
-            for i in k
-        )
-        for o, j in zip(out, new, strict=True)
-    ]
-    given = pj.leakage.GivenNoise(*(jnp.full((sets, 1), x) for x in (P, 1 - P, P * (1 - P), P * P)))
-    law = _flows.SharedLaw(given, jnp.ones((sets, 1)), None)
-    rows = (jnp.full(sets, float(n)), jnp.asarray(out, float), jnp.asarray(new, float))
-    found = flows(bits(cap=1e4), law, *rows).log_probability
-    np.testing.assert_allclose(found, np.log(both), atol=0.01)
+    leaked = rng.binomial(n, np.repeat(share, 4))
+    out = rng.binomial(leaked, q) + rng.binomial(n - leaked, q_spared)
+    new = rng.binomial(leaked, r_leaked) + rng.binomial(n - leaked, r)
+    k = np.arange(n + 1)
+
+    def flow(of_leaked, of_spared):
+        """P(0 .. n) for every leaked count."""
+        one, other = (scipy.stats.binom.pmf(k, k[:, None], p) for p in (of_leaked, of_spared))
+        return np.array([np.convolve(x, y)[: n + 1] for x, y in zip(one, other[::-1], strict=True)])
+
+    chance = np.mean(scipy.stats.binom.pmf(k[:, None], n, share), axis=1)
+    both = chance @ (flow(q, q_spared)[:, out] * flow(r_leaked, r)[:, new])
+    each = np.broadcast_to(share, (out.size, 3))
+    given = pj.leakage.GivenNoise(*map(jnp.asarray, (each, 1 - each, each * (1 - each), each**2)))
+    law = _flows.SharedLaw(given, jnp.full((out.size, 3), 1 / 3), None)
+    rows = (jnp.full(out.size, float(n)), jnp.asarray(out, float), jnp.asarray(new, float))
+    found = flows(bits(cap=1e4, **rates), law, *rows).log_probability
+    np.testing.assert_allclose(found, np.log(both), atol=0.015)
 
 
 def test_background_rates_are_leaves(tmp_path):

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from perfjax.calibration._few import log_few_flows
 from perfjax.calibration._mixture import without_gaps
-from perfjax.calibration._shared import SharedLaw, over_shared
+from perfjax.calibration._shared import SharedLaw
 from perfjax.calibration._terms import Terms
 from perfjax.law._nodes import SMALL
 from perfjax.leakage import shared_dimensions
@@ -16,7 +16,7 @@ from perfjax.scenario import Scenario
 
 __all__ = ["flows", "hermite", "log_two_binomials"]
 
-LEAKED_NODES = 15
+LEAKED_NODES = 7
 
 
 def flows(
@@ -64,34 +64,37 @@ def _log_flows(scenario, law, n, out, new):
     # puts below 0 or above n is held there, as in the law.
     least = jnp.where((who.leave_spared > 0) | (out <= 0), -jnp.inf, out)
     most = jnp.where((who.leaked.recruit > 0) | (new <= 0), jnp.inf, n - new)
-    peak, width = jax.lax.stop_gradient(_peak(who, mean, variance, law.weight, n, out, new))
+    peak, width = jax.lax.stop_gradient(_peak(who, mean, variance, n, out, new))
+    # Each normal has nodes of its own: where hardly anybody is leaked, some are a thousand times as narrow as others.
     node, log_weight = hermite(LEAKED_NODES, n.dtype)
-    at = jnp.clip(peak, jnp.maximum(least, 0), jnp.minimum(most, n))[:, None] + width[:, None] * node
-    possible = (at >= least[:, None] - 0.5) & (at <= most[:, None] + 0.5)
-    at = jnp.clip(at, least[:, None], most[:, None])
-    leaked = jnp.clip(at, 0, n[:, None])
-    off = (at[:, None] - mean[..., None]) ** 2 / variance[..., None]  # [terms, shared, nodes]
-    log_each = -(off + jnp.log(2 * jnp.pi * variance[..., None])) / 2
-    log_prior = jax.nn.logsumexp(log_each, axis=1, b=law.weight[..., None])
-    spared = n[:, None] - leaked
-    left = log_two_binomials(out[:, None], leaked, spared, who.leaked.leave, who.spared.leave)
-    joined = log_two_binomials(new[:, None], leaked, spared, who.leaked.recruit, who.spared.recruit)
+    column = (slice(None), None, None)
+    peak = jnp.clip(peak, jnp.maximum(least, 0)[:, None], jnp.minimum(most, n)[:, None])
+    at = peak[..., None] + width[..., None] * node  # [terms, shared, nodes]
+    possible = (at >= least[column] - 0.5) & (at <= most[column] + 0.5)
+    at = jnp.clip(at, least[column], most[column])
+    off = (at - mean[..., None]) ** 2 / variance[..., None]
+    log_prior = -(off + jnp.log(2 * jnp.pi * variance[..., None])) / 2
+    n, out, new = n[column], out[column], new[column]
+    leaked = jnp.clip(at, 0, n)
+    left = log_two_binomials(out, leaked, n - leaked, who.leaked.leave, who.spared.leave)
+    joined = log_two_binomials(new, leaked, n - leaked, who.leaked.recruit, who.spared.recruit)
     each = jnp.where(possible, log_prior + left + joined, -jnp.inf)
-    return jax.nn.logsumexp(each + log_weight + node**2 / 2 + jnp.log(width[:, None]), axis=-1)
+    each = each + log_weight + node**2 / 2 + jnp.log(width[..., None])
+    return jax.nn.logsumexp(each, axis=(-2, -1), b=law.weight[..., None])
 
 
-def _peak(who, mean, variance, weight, n, out, new):
-    """Where the product is greatest over the leaked count, and how wide, were it normal: precisions add, each flow's by
-    the slope of its mean.
+def _peak(who, mean, variance, n, out, new):
+    """For each normal of the leaked count, where its product with the flows is greatest, and how wide, were it normal:
+    precisions add, each flow's by the slope of its mean.
     """
-    prior = over_shared(mean, weight)
-    total = over_shared(variance + (mean - prior[:, None]) ** 2, weight)
-    precision, sum_ = 1 / total, prior / total
+    precision, sum_ = 1 / variance, mean / variance
+    n, out, new = n[:, None], out[:, None], new[:, None]
     for count, leaked, spared in zip((out, new), who.leaked, who.spared, strict=True):
         slope = leaked - spared  # of the mean, which is `spared` n with nobody leaked
-        share = jnp.maximum(leaked, spared)
-        informs = jnp.abs(slope) / ((count + 0.5) * (1 - share) + 1e-3)
-        precision, sum_ = precision + jnp.abs(slope) * informs, sum_ + jnp.sign(slope) * informs * (count - spared * n)
+        excess = count - spared * n
+        alone = jnp.clip(excess / jnp.where(slope == 0, 1, slope), 0, n)  # leaked, by this flow
+        own = leaked * (1 - leaked) * (alone + 1) + spared * (1 - spared) * (n - alone) + 1 / 12
+        precision, sum_ = precision + slope**2 / own, sum_ + slope * excess / own
     return sum_ / precision, 1 / jnp.sqrt(precision)
 
 
