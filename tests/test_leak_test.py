@@ -221,11 +221,12 @@ def test_a_schedule_for_attrition_holds_only_if_leaks_matter(run, tmp_path):
 
 
 @pytest.mark.study
-def test_intervals_of_background_and_leaks_hold_the_truth():
+@pytest.mark.parametrize("users", [1000.0, 5000.0])
+def test_intervals_of_background_and_leaks_hold_the_truth(users):
     """200 series of 20 rounds with leavers and joiners, noise that varies: 95 %, with three standard errors."""
-    truth = PUBLISHED.replace(leave_spared=0.05, recruit=0.2)
+    truth = PUBLISHED.replace(leave_spared=0.05, recruit=0.2, population=users)
     names = ("leave", "recruit", "threshold", "leave_spared")
     found = study(truth, simulated_flows(truth, NOISE[::2], 200, seed=3), names)
     share = dict(zip(found.fitted.free, found.covered.mean(axis=0), strict=True))
-    print("coverage of 95 % intervals:", {name: f"{value:.3f}" for name, value in share.items()})
+    print(f"coverage of 95 % intervals, {users:.0f} users:", {name: f"{value:.3f}" for name, value in share.items()})
     assert all(abs(value - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 200) for value in share.values())

@@ -91,7 +91,8 @@ def profiles(fitted: Fit, *, level: float = 0.95) -> dict[str, Profile]:
 
     and the interval holds the v with D(v) below the quantile at `level` of F(1, degrees of freedom left). Of 500 series
     of 40 rounds from the published setting, 95 % intervals of leave, recruit and threshold held the truth in 96, 94 and
-    93 %.
+    93 %; of 200 series of 20 rounds of 5000 users at first, with leavers and joiners, those of leave, recruit,
+    threshold and leave_spared in 96, 98, 98 and 94 %.
 
     Args:
         fitted: the fit of one series.
