@@ -33,7 +33,7 @@ MECHANISMS = {
         lambda _: pj.TrueBitKept(),
     ),
     "clipped, one mean": (lambda u: pj.RandomizedResponse(1.0, u, clip_estimate=True), lambda _: pj.TrueBitKept()),
-    "count": (lambda u: pj.ShiftedLogCount(0.1, 0.2 + 5 * u), lambda u: RATIO(10 ** (-2 + 2 * u))),
+    "count": (lambda u: pj.ShiftedLogCount(0.1, 0.2 + 30 * u), lambda u: RATIO(10 ** (-0.5 + 2 * u))),
 }
 SMALL = [
     ("mean", "final"),
