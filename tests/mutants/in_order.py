@@ -14,37 +14,32 @@ import sys
 import pytest
 
 ORDER, NOTES = (os.environ.get(name) for name in ("MUTANTS_ORDER", "MUTANTS_NOTES"))
-seconds, called = collections.defaultdict(float), collections.defaultdict(set)
-places = {}  # of code objects, which are kept so that no other one gets their id
+seconds, called = collections.defaultdict(float), {}
 
 
 def pytest_collection_modifyitems(items):
     """In the order asked for."""
     if ORDER:
-        tests = json.loads(pathlib.Path(ORDER).read_text(encoding="utf-8"))
-        rank = {test: k for k, test in enumerate(tests)}
+        rank = {test: k for k, test in enumerate(json.loads(pathlib.Path(ORDER).read_text(encoding="utf-8")))}
         items.sort(key=lambda item: rank.get(item.nodeid, len(rank)))
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item):
     """Note what a test calls."""
-    if not NOTES:
-        yield
-        return
-    here = called[item.nodeid]
+    codes = {}  # by id: to hash a code object itself takes long
 
     def note(frame, event, _):
         if event == "call":
-            code = frame.f_code
-            if id(code) not in places:
-                _, inside, file = code.co_filename.rpartition("/perfjax/")
-                places[id(code)] = code, f"{file}:{code.co_qualname.partition('.<locals>')[0]}" if inside else None
-            here.add(places[id(code)][1])
+            codes[id(frame.f_code)] = frame.f_code
 
-    sys.setprofile(note)
+    if NOTES:
+        sys.setprofile(note)
     yield
-    sys.setprofile(None)
+    if NOTES:
+        sys.setprofile(None)
+        parts = ((code.co_filename.rpartition("/perfjax/"), code.co_name) for code in codes.values())
+        called[item.nodeid] = {f"{file}:{name}" for (_, inside, file), name in parts if inside}
 
 
 def pytest_runtest_logreport(report):
@@ -55,5 +50,5 @@ def pytest_runtest_logreport(report):
 def pytest_sessionfinish():
     """Write the notes."""
     if NOTES:
-        notes = {test: [taken, sorted(called[test] - {None})] for test, taken in seconds.items()}
+        notes = {test: [seconds[test], sorted(places)] for test, places in called.items()}
         pathlib.Path(NOTES).write_text(json.dumps(notes), encoding="utf-8")

@@ -15,13 +15,11 @@ Results are kept in `build/mutants.jsonl`: a run that was stopped goes on where 
 
 import argparse
 import ast
-import collections
 import contextlib
 import hashlib
 import json
 import os
 import pathlib
-import queue
 import re
 import shutil
 import signal
@@ -31,15 +29,17 @@ import tempfile
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from subprocess import PIPE, STDOUT, Popen
 from typing import NamedTuple
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 RESULTS, CACHE, NOTES = (ROOT / "build" / f"mutants{end}" for end in (".jsonl", "_cache", "_notes.json"))
-QUICK = 2.0  # seconds of a test
 README, BEGIN, END = HERE.parent / "README.md", "<!-- campaign: begin -->\n", "<!-- campaign: end -->\n"
+QUICK = 2.0  # seconds of a test
+KEY = ("package", "name", "digest")
 SURVIVED, TIMEOUT = "SURVIVED", "timeout"
-RUNNING: set[subprocess.Popen] = set()
+RUNNING: set[Popen] = set()
 
 
 class Mutant(NamedTuple):
@@ -54,18 +54,9 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...]
 
     @property
-    def digest(self) -> str:
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
-
-    @property
-    def place(self) -> str:
-        """The function it is in, by file and name, as `in_order` notes it."""
-        source = (ROOT / "perfjax" / self.file).read_text(encoding="utf-8")
-        line, within, names = source[: source.index(self.old)].count("\n") + 1, ast.parse(source), []
-        while within is not None and not isinstance(within, ast.FunctionDef):
-            within = next((x for x in within.body if x.lineno <= line <= x.end_lineno and hasattr(x, "body")), None)
-            names += [] if within is None else [getattr(within, "name", "")]
-        return f"{self.file}:{'.'.join(names)}"
+    def key(self) -> tuple[str, str, str]:
+        """Package, name, and a digest: once changed it is another one."""
+        return self.package, self.name, hashlib.sha256(repr(self).encode()).hexdigest()[:12]
 
     def applied(self, source: str) -> str:
         """The text of its file with the change."""
@@ -80,8 +71,8 @@ def mutants(package: str | None = None, names: list[str] | None = None) -> list[
     for path in sorted(HERE.glob("*.toml")):
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         tests = tables.pop("tests")
-        found += [Mutant(path.stem, key, **{"tests": tests} | table) for key, table in tables.items()]
-    found = [m._replace(tests=tuple(m.tests)) for m in found]
+        for name, table in tables.items():
+            found.append(Mutant(path.stem, name, **table | {"tests": tuple(table.get("tests", tests))}))
     return [m for m in found if package in (None, m.package) and (names is None or m.name in names)]
 
 
@@ -89,8 +80,7 @@ def check(chosen: list[Mutant]) -> None:
     """Every old text stands once in its file, what comes out is Python and something else, and the tests exist."""
     for m in chosen:
         source = (ROOT / "perfjax" / m.file).read_text(encoding="utf-8")
-        changed = m.applied(source)
-        if ast.dump(ast.parse(changed)) == ast.dump(ast.parse(source)):
+        if ast.dump(ast.parse(m.applied(source))) == ast.dump(ast.parse(source)):
             raise SystemExit(f"{m.package}/{m.name} changes nothing.")
         for test in m.tests:
             if not (ROOT / "tests" / test).is_file():
@@ -100,49 +90,39 @@ def check(chosen: list[Mutant]) -> None:
 def copied(folder: pathlib.Path) -> pathlib.Path:
     """A copy of the tracked files, as they are now."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, listed.split("\0")):
+    for name in listed.split("\0"):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     return folder
 
 
-def outcome(
-    folder: pathlib.Path, tests: tuple[str, ...], timeout: float | None, options: str = "", **settings: str
-) -> tuple[str, str]:
+def outcome(folder: pathlib.Path, tests: tuple[str, ...], timeout: float | None, *options: str, **settings: str):
     """The first test that fails in a copy, or SURVIVED, or TIMEOUT; and all that pytest said."""
-    command = [sys.executable, "-m", "pytest", *f"-n 0 -q -rfE --tb=short -p in_order {options}".split()]
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-rfE", "--tb=short", "-pin_order", *options]
     # Compiled programs are kept by what is compiled, so that all mutants and later runs can share them.
     command += ["-m", "not slow", "-o", f"cache_dir={CACHE}", *(f"tests/{test}" for test in tests)]
     # The copy's perfjax, also in processes that tests start; and the plugin.
     path = os.pathsep.join(map(str, (folder, folder / "tests" / "mutants")))
     environment = os.environ | {"PYTHONPATH": path, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"} | settings
-    # With its children in a session of its own, to be ended together.
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    # In a session of its own, to be ended together with its children.
+    process = Popen(command, cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT, text=True, start_new_session=True)
     RUNNING.add(process)
     try:
         said, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         return TIMEOUT, ""
     finally:
-        ended(process)
-    if process.returncode == 0:
+        end(process)
+    if process.returncode in (0, 5):  # 5: none of these tests is run by default
         return SURVIVED, said
+    if process.returncode == 4:
+        raise RuntimeError(f"pytest was called wrongly:\n{said}")
     failed = re.findall(r"^(?:FAILED|ERROR) (?:tests/)?(.+?)(?: - .*)?$", said, re.MULTILINE)
-    if process.returncode in (4, 5):  # wrong usage, or no tests
-        raise RuntimeError(f"pytest ended with {process.returncode}:\n{said}")
     return failed[0] if failed else f"exit {process.returncode}", said
 
 
-def ended(process: subprocess.Popen) -> None:
+def end(process: Popen) -> None:
     """End a process and what it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -150,18 +130,21 @@ def ended(process: subprocess.Popen) -> None:
     RUNNING.discard(process)
 
 
-def ordered(mutant: Mutant, notes: dict[str, list], killers: list[str]) -> list[str]:
-    """Tests by how soon they may notice: what did before, what calls the changed function, what is quick.
+def ordered(mutant: Mutant, notes: dict[str, list]) -> list[str]:
+    """Tests by how soon they may notice: those that call the changed function, then those that are quick.
 
     File by file: going back and forth between files would make their fixtures again.
     """
     files = {f"tests/{test}": k for k, test in enumerate(mutant.tests)}
-    found = {test: files[test.partition("::")[0]] for test in notes if test.partition("::")[0] in files}
-    calling = [test for test in found if mutant.place in notes[test][1]]
-    others = [test for test in found if mutant.place not in notes[test][1]]
-    calling.sort(key=lambda test: (found[test], notes[test][0]))
-    others.sort(key=lambda test: (notes[test][0] > QUICK, found[test]))
-    return [*killers, *calling, *others]
+    source = (ROOT / "perfjax" / mutant.file).read_text(encoding="utf-8")
+    before = re.findall(r"\bdef (\w+)", source[: source.index(mutant.old)])  # the last of them is the one it is in
+    place = f"{mutant.file}:{before[-1]}" if before else None
+
+    def rank(test):
+        file, (seconds, called) = files[test.partition("::")[0]], notes[test]
+        return (0, file, seconds) if place in called else (1, seconds > QUICK, file)
+
+    return sorted((test for test in notes if test.partition("::")[0] in files), key=rank)
 
 
 def run(mutant: Mutant, folder: pathlib.Path, timeout: float, order: list[str]) -> dict:
@@ -171,44 +154,37 @@ def run(mutant: Mutant, folder: pathlib.Path, timeout: float, order: list[str]) 
     listed.write_text(json.dumps(order), encoding="utf-8")
     path.write_text(mutant.applied(source), encoding="utf-8")
     try:
-        killed_by, _ = outcome(folder, mutant.tests, timeout, "-x", MUTANTS_ORDER=str(listed))
+        by, _ = outcome(folder, mutant.tests, timeout, "-x", MUTANTS_ORDER=str(listed))
     finally:
         path.write_text(source, encoding="utf-8")
-    seconds = round(time.monotonic() - start, 1)
-    return {
-        "package": mutant.package,
-        "name": mutant.name,
-        "digest": mutant.digest,
-        "by": killed_by,
-        "seconds": seconds,
-    }
+    return dict(zip(KEY, mutant.key, strict=True)) | {"by": by, "seconds": round(time.monotonic() - start, 1)}
 
 
-def read_notes() -> dict[str, list]:
-    """By test, the seconds it took and the functions it called, in the order of the baseline."""
-    return json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
+def baseline(pool: ThreadPoolExecutor, copies: list[pathlib.Path], files: list[str]) -> None:
+    """The tests without a mutant, which must pass; notes, by test, the seconds it takes and the functions it calls."""
+    start, notes = time.monotonic(), read_notes()
 
-
-def baseline(folders: list[pathlib.Path], files: list[str]) -> None:
-    """The tests without a mutant, which must pass; takes notes."""
-    start, parts = time.monotonic(), [tuple(files[k :: len(folders)]) for k in range(len(folders))]
-    pairs = [(folder, part) for folder, part in zip(folders, parts, strict=True) if part]
-    with ThreadPoolExecutor(len(pairs)) as pool:
-        found = list(pool.map(lambda pair: outcome(*pair, None, MUTANTS_NOTES=str(pair[0] / "notes.json")), pairs))
-    for failed, said in found:
+    def part(k):
+        path = copies[k] / "notes.json"
+        failed, said = outcome(copies[k], files[k :: len(copies)], None, MUTANTS_NOTES=str(path))
         if failed != SURVIVED:
             raise SystemExit(f"{said}\nWithout any mutant {failed} fails: mend it first.")
-    notes = read_notes()
-    for folder, _ in pairs:
-        notes |= json.loads((folder / "notes.json").read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    for found in pool.map(part, range(min(len(copies), len(files)))):
+        notes |= found
     NOTES.write_text(json.dumps(notes), encoding="utf-8")
     print(f"baseline: {len(files)} files pass in {time.monotonic() - start:.0f} s", flush=True)
 
 
-def known() -> dict[tuple[str, str, str], dict]:
-    """The results there are, by package, name and digest of the mutant; the last one counts."""
+def read_notes() -> dict[str, list]:
+    return json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
+
+
+def known() -> dict[tuple[str, ...], dict]:
+    """The results there are, by the key of the mutant; the last one counts."""
     lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
-    return {(r["package"], r["name"], r["digest"]): r for r in map(json.loads, lines)}
+    return {tuple(result[name] for name in KEY): result for result in map(json.loads, lines)}
 
 
 def campaign(chosen: list[Mutant], jobs: int, timeout: float, *, first: bool) -> None:
@@ -216,60 +192,45 @@ def campaign(chosen: list[Mutant], jobs: int, timeout: float, *, first: bool) ->
     RESULTS.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as temporary, ThreadPoolExecutor(jobs) as pool:
         copies = [copied(pathlib.Path(temporary) / str(k)) for k in range(jobs)]
-        if first:
-            baseline(copies, list(dict.fromkeys(test for m in chosen for test in m.tests)))
-        notes, before, free = read_notes(), known(), queue.SimpleQueue()
-        for folder in copies:
-            free.put(folder)
 
         def one(mutant):
-            folder = free.get()
-            killers = [f"tests/{r['by']}" for key, r in before.items() if key[:2] == (mutant.package, mutant.name)]
+            folder = copies.pop()  # there are as many as threads
+            killers = [f"tests/{result['by']}" for key, result in before.items() if key[:2] == mutant.key[:2]]
             try:
-                return run(mutant, folder, timeout, ordered(mutant, notes, killers))
+                return run(mutant, folder, timeout, killers + ordered(mutant, notes))
             finally:
-                free.put(folder)
+                copies.append(folder)
 
         try:
+            if first:
+                baseline(pool, copies, list(dict.fromkeys(test for m in chosen for test in m.tests)))
+            notes, before = read_notes(), known()
             for k, future in enumerate(as_completed([pool.submit(one, mutant) for mutant in chosen]), 1):
                 result = future.result()
                 with RESULTS.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(result) + "\n")
-                by = result["by"] if result["by"] == SURVIVED else f"killed by {result['by']}"
                 where = f"{k}/{len(chosen)} {result['package']}/{result['name']}"
-                print(f"{where}: {by} ({result['seconds']:.0f} s)", flush=True)
+                print(f"{where}: {result['by']} ({result['seconds']:.0f} s)", flush=True)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in list(RUNNING):
-                ended(process)
+                end(process)
             raise
 
 
 def table(chosen: list[Mutant]) -> str:
     """The results by package, as Markdown, and what the survivors break."""
     results = known()
-    rows, survivors = collections.defaultdict(list), []
-    for m in chosen:
-        result = results.get((m.package, m.name, m.digest))
-        if result is not None:
-            rows[m.package].append(result)
-            survivors += [m] if result["by"] == SURVIVED else []
-    rows["all"] = [result for package in list(rows) for result in rows[package]]
+    found = [(m, results[m.key]) for m in chosen if m.key in results]
     lines = ["| package | mutants | killed | by a timeout | minutes | survivors |", "| --- " * 6 + "|"]
-    for package, found in rows.items():
-        alive = [result["name"] for result in found if result["by"] == SURVIVED]
-        slow = sum(result["by"] == TIMEOUT for result in found)
-        minutes = sum(result["seconds"] for result in found) / 60
-        shown = f"{len(alive)}" if package == "all" else ", ".join(alive)
-        lines.append(f"| {package} | {len(found)} | {len(found) - len(alive)} | {slow} | {minutes:.0f} | {shown} |")
-    lines += ["", *(f"- {m.package}/{m.name}: {m.breaks}." for m in survivors)]
+    for package in [*dict.fromkeys(m.package for m, _ in found), "all"]:
+        here = [result for m, result in found if package in (m.package, "all")]
+        alive = [result["name"] for result in here if result["by"] == SURVIVED]
+        slow, minutes = sum(r["by"] == TIMEOUT for r in here), sum(r["seconds"] for r in here) / 60
+        shown = len(alive) if package == "all" else ", ".join(alive)
+        lines.append(f"| {package} | {len(here)} | {len(here) - len(alive)} | {slow} | {minutes:.0f} | {shown} |")
+    lines += ["", *(f"- {m.package}/{m.name}: {m.breaks}." for m, result in found if result["by"] == SURVIVED)]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def save(text: str) -> None:
-    """Put the table where tests/README.md has its place."""
-    before, rest = README.read_text(encoding="utf-8").split(BEGIN)
-    README.write_text(f"{before}{BEGIN}{text}{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
 def main() -> None:
@@ -281,24 +242,22 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds until a mutant counts as killed (1800)")
     parser.add_argument("--again", action="store_true", help="also those of which there is a result")
     parser.add_argument("--no-baseline", action="store_true", help="do not run the tests without a mutant first")
-    parser.add_argument("--list", action="store_true", help="print mutants and what they break, and end")
     parser.add_argument("--check", action="store_true", help="check that all can be applied, and end")
     parser.add_argument("--save", action="store_true", help="write the table of what is known into tests/README.md")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of `campaign`, which ends what it started
     chosen = mutants(given.package, given.name)
     check(chosen)
-    if given.list or given.check:
-        if given.list:
-            print(*(f"{m.package}/{m.name}: {m.breaks}" for m in chosen), sep="\n")
+    if given.check:
         print(f"{len(chosen)} mutants can be applied.")
         return
     done = {} if given.again else known()
-    left = [m for m in chosen if (m.package, m.name, m.digest) not in done]
-    if left:
+    if left := [m for m in chosen if m.key not in done]:
         campaign(left, given.jobs, given.timeout, first=not given.no_baseline)
     print(table(chosen), end="")
     if given.save:
-        save(table(mutants()))
+        before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+        README.write_text(before + BEGIN + table(mutants()) + END + rest.partition(END)[2], encoding="utf-8")
 
 
 if __name__ == "__main__":
