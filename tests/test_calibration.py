@@ -439,7 +439,7 @@ def test_where_means_are_straight_lines_there_is_hardly_a_bias(varied):
 
 
 def test_the_bias_is_that_of_box(varied):
-    """-(J'J)^-1 sum_t J_t tr((J'J)^-1 H_t) / 2, written out: means are linear in q and r, variances quadratic.
+    """Box (1971): -(J'J)^-1 sum_t J_t tr((J'J)^-1 H_t) / 2, here with derivatives by hand.
 
     Of n users with a share p leaked, independently, the next count has the mean n (1 + r - (q + r) p) and the variance
     n (q (1 - q) p + r (1 - r) (1 - p) + (q + r)^2 p (1 - p)) + 1/12; its squared distance from its mean has twice the

@@ -138,10 +138,8 @@ def test_tune_says_when_the_law_is_out_of_reach(run, scenario_file, monkeypatch)
 
 
 def test_regret_holds_a_rate_at_1_where_20_percent_more_is_above(monkeypatch):
-    """Of leave 0.9 and recruit 0.11, which `pj.regret` is asked about."""
-    monkeypatch.setattr(
-        pj, "regret", lambda optimum, truth: truth.participation.leave + 10 * truth.participation.recruit
-    )
+    """Of leave 0.9 and recruit 0.11. In place of a regret stands leave + 10 recruit of the truth it is asked for."""
+    monkeypatch.setattr(pj, "regret", lambda _, truth: truth.participation.leave + 10 * truth.participation.recruit)
     found = _tune._regrets(pj, types.SimpleNamespace(scenario=pj.preset("mean-estimation").replace(leave=0.9)))
     assert found["leave"] == pytest.approx({"-20 %": 0.72 + 1.1, "+20 %": 1.0 + 1.1}, rel=1e-12)
     assert found["recruit"] == pytest.approx({"-20 %": 0.9 + 0.88, "+20 %": 0.9 + 1.32}, rel=1e-12)

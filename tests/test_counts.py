@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from cases import TWO_LEAKED, TWO_USERS
 from scenarios import gaussian, response
 
 import perfjax as pj
@@ -80,18 +81,17 @@ def test_a_chi_square_number_is_the_quantile_of_its_word(degrees, dtype, toleran
 
 
 def test_two_users_are_leaked_together_as_often_as_records_say():
-    """Over all words; P(0, 1, 2 leaked | the noise) by SciPy's quadrature and four million releases, to 0.0003."""
-    mean, rule = pj.GaussianMean(1.0, dim=2), pj.LikelihoodRatioAbove(0.1)
+    """Over all words, in steps of a ten-thousandth."""
+    mechanism, leakage, *numbers = TWO_USERS
     words = jnp.asarray(np.linspace(0, 2**32 - 1, 10_000).astype(np.uint32))
 
     @jax.jit
-    def counts(n):
-        law = pj.leakage.given_noise(mean, rule, n, n / 2, n * 0.75)
+    def counts(n, noise, shared):
+        law = pj.leakage.given_noise(mechanism, leakage, n, noise, shared)
         return jax.vmap(lambda word: _counts._leaked_count(n, law, word))(words)
 
-    shares = np.bincount(np.asarray(counts(jnp.asarray(2.0))).astype(int)) / words.size
-    # Leaked independently they would be 0.1241, 0.4563, 0.4195.
-    np.testing.assert_allclose(shares, [0.014798, 0.674976, 0.310226], atol=2e-4)
+    shares = np.bincount(np.asarray(counts(*numbers)).astype(int)) / words.size
+    np.testing.assert_allclose(shares, TWO_LEAKED, atol=1.1e-4)
 
 
 @pytest.mark.slow

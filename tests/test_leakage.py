@@ -390,17 +390,13 @@ def test_both_of_two_users(case, dtype):
     np.testing.assert_allclose(found.both, both_leaked(*case), rtol=0, atol=1e-9 if dtype == "float64" else 1e-6)
 
 
-def test_two_users_leaked_together_and_the_spread_of_few_are_those_of_records():
-    """Sampled from records: four million releases of 2 users, as many of 3, and a million of 10."""
+def test_the_spread_of_few_is_a_little_below_that_of_records():
+    """As the limit for many users. Sampled: four million releases to 3 users, a million to 10."""
     mechanism, rule = pj.GaussianMean(1.0, dim=2), pj.LikelihoodRatioAbove(0.1)
     law = jax.vmap(lambda n: given_noise(mechanism, rule, n, *cast("float64", 1.0, 1.5)))
-    two, *few = zip(*jax.jit(law)(jnp.asarray([2.0, 3.0, 10.0])), strict=True)
-    np.testing.assert_allclose(two[0], 0.64767, atol=5e-4)
-    np.testing.assert_allclose(two[3], 0.31012, atol=9e-4)  # +- 0.00023; independent leaks: 0.4195
     sampled = np.array([0.12260, 0.09724])  # Var(K) / n +- 0.00007 and 0.00013; independent leaks: twice as much
-    spread = np.array([law[2] for law in few])
-    np.testing.assert_allclose(spread, [0.11934, 0.09657], atol=1e-5)
-    np.testing.assert_allclose(spread / sampled - 1, [-0.0266, -0.0069], atol=0.004)
+    too_low = 1 - jax.jit(law)(jnp.asarray([3.0, 10.0])).spread / sampled
+    assert np.all((too_low > 0) & (too_low < np.array([0.03, 0.01])))
 
 
 def test_both_of_two_users_by_sampling_records():

@@ -120,8 +120,7 @@ def test_collapse_is_the_floor_or_one_user_whichever_is_more():
 )
 def test_what_survived_stands_for_the_rest(population, error, value):
     survived = pj.CumulativeError(first_release=0, solver="counts", trials=2, collapsed="survived")
-    rows = (jnp.asarray([x, x], float) for x in (population, error))
-    n, e = rows
+    n, e = (jnp.asarray([x, x], float) for x in (population, error))
     paths = pj.Trajectory(n, jnp.zeros_like(n), e, gaussian(rounds=2), expected_error=e)
     np.testing.assert_allclose(pj.objectives.score_runs(survived, paths, slice(0, 3))[0], value, rtol=1e-12)
 

@@ -33,9 +33,7 @@ class GivenNoise(NamedTuple):
         leaked: p, the probability that a user is leaked.
         kept: 1 - p.
         spread: Var(K) / n, held to at most p (1 - p). By the likelihood ratio it is the limit for many users: wrong by
-            up to 10 % at n = 3, 6 % at n = 10 and 2 % at n = 30, found by sampling. With two features, gamma = 1, tau =
-            0.1 and `shared` 1.5 it is 0.1193 for 0.1226 at n = 3, and 0.0966 for 0.0972 at n = 10. The rest is exact
-            for any n.
+            up to 10 % at n = 3, 6 % at n = 10 and 2 % at n = 30, found by sampling. The rest is exact for any n.
         both: for n = 2, the probability that both are leaked.
     """
 
