@@ -99,7 +99,8 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
 
 def outcome(folder: pathlib.Path, tests: tuple[str, ...], timeout: float | None, *options: str, **settings: str):
     """The first test that fails in a copy, or SURVIVED, or TIMEOUT; and all that pytest said."""
-    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-rfE", "--tb=short", "-pin_order", *options]
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=short", "-pin_order", *options]
+    command += ["-o", "addopts="]  # one process; types are not checked, which halves the time to start
     # Compiled programs are kept by what is compiled, so that all mutants and later runs can share them.
     command += ["-m", "not slow", "-o", f"cache_dir={CACHE}", *(f"tests/{test}" for test in tests)]
     # The copy's perfjax, also in processes that tests start; and the plugin.
