@@ -140,7 +140,7 @@ SIX = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_intervals_hold_their_estimate_and_grow_with_their_level():
     scenario = pj.preset("breach-survey")
     for counts in SIX:
@@ -662,7 +662,7 @@ def test_a_prior_takes_draws_from_the_posterior(survey_with_prior):
     assert low < high
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_draws_of_the_posterior_lie_where_the_likelihood_is_great(survey_with_prior):
     draws = posterior_draws(survey_with_prior.fitted, jax.random.key(3), 100)
     for i, name in enumerate(survey_with_prior.fitted.free):

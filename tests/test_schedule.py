@@ -177,7 +177,7 @@ def test_one_level_is_the_best_constant():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("structure", ["free", pytest.param("geometric", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("structure", ["free", pytest.param("geometric", marks=pytest.mark.study)])
 @pytest.mark.parametrize(
     "make", [lambda: gaussian(clip_radius=10.0), lambda: response(rounds=10)], ids=["mean", "bits"]
 )
@@ -270,7 +270,7 @@ def test_a_budget_needs_a_mechanism_that_has_one():
             pj.tune_schedule(scenario, total_rho=1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_counts_have_no_error_without_noise():
     """The error of counts is relative to the group: none is spent, none is gained."""
     counts = gaussian(cap=12.0, population=6.0, rounds=2).replace(mechanism=pj.ShiftedLogCount(0.2, 1.0))

@@ -67,7 +67,7 @@ SETTINGS = {
     "8 bits, everyone, floor": bits_of(1.0, population=8.0, leave=0.6, recruit=0.2, recruiters="everyone", floor=3.0),
     "1000 bits, cap": bits_of(0.6, population=1000.0, leave=0.3, recruit=0.6, cap=1120.0),
 }
-LONG = ("300 users, 50 features", "1000 users, recomputed", "5000 users, everyone")
+LONG = {"300 users, 50 features", "1000 users, recomputed", "5000 users, everyone", "300 users, cap", "1000 bits, cap"}
 
 
 def last_of_users(scenario, seed):
@@ -176,7 +176,7 @@ def totals_of_counts():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(CELLS))
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.study if "edge" in x else ()) for x in CELLS])
 def test_the_law_is_that_of_counts(name, total_of_law, totals_of_counts):
     expected, collapse = map(float, total_of_law(*CELLS[name]))
     error, collapsed = totals_of_counts(CELLS[name])
@@ -211,7 +211,7 @@ def derivatives(base, names, at, size, cap=None):
         yield name, float(found[i]), float(difference)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_the_derivative_of_the_law_is_its_central_difference():
     names, at = ("leave", "recruit", "threshold", "noise_scale", "population"), (0.5, 0.2, 0.05, 1.5, 60.3)
     for name, found, difference in derivatives(gaussian(dim=4, rounds=4, cap=300.0), names, at, 40):
