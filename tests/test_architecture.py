@@ -131,3 +131,10 @@ assert not optional, optional
 def test_import_starts_nothing_and_changes_nothing():
     done = subprocess.run([sys.executable, "-c", QUIET], cwd=ROOT.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_tests_listed_as_long_exist():
+    tests = Path(__file__).parent
+    for line in (tests / "long_tests.txt").read_text().splitlines():
+        file, _, test = line.partition("[")[0].removeprefix("tests/").partition("::")
+        assert f"\ndef {test}(" in (tests / file).read_text(), line

@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 
 from perfjax.binomial import binomial_from_bits, binomial_quantile, normal_quantile, uniform_from_bits
 
-pytestmark = pytest.mark.slow  # counts, which stand on these, are tested by default
-
 WORDS = 2**32
 COUNTS = [0, 1, 2, 3, 5, 8, 10, 17, 50, 100, 1e3, 1e4, 1e5, 1e6, 1e7]
 CHANCES = [0, 1e-9, 1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 1 - 1e-6, 1]

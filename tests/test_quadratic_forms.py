@@ -31,9 +31,6 @@ def tails(linear, quadratic, shift, t, multiplicity, one_sided=False):
     return jax.vmap(one)(linear, quadratic, shift, t)
 
 
-pytestmark = pytest.mark.slow  # leak probabilities, which stand on these, are tested by default
-
-
 def found_tails(rows, multiplicity, dtype, one_sided=False):
     linear, quadratic, shift, t = (jnp.asarray(np.asarray(x), dtype) for x in zip(*rows, strict=True))
     return [np.asarray(x, float) for x in tails(linear, quadratic, shift, t, multiplicity, one_sided)]
