@@ -126,8 +126,8 @@ def check(name: str, found: Found) -> None:
 @pytest.mark.parametrize("objective", list(OBJECTIVES))
 @pytest.mark.parametrize("mechanism", list(MECHANISMS))
 def test_no_tuning_loses_what_it_certifies(mechanism, objective):
-    """2250 tunings together."""
-    found = losses(mechanism, OBJECTIVES[objective], drawn(75, seed=0))
+    """2070 tunings together: 75 each, but 15 where a scan of clipped means takes a minute."""
+    found = losses(mechanism, OBJECTIVES[objective], drawn(15 if mechanism == "mean, clipped" else 75, seed=0))
     check(f"{mechanism}, {objective}", found)
 
 
