@@ -5,14 +5,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, DTypeLike, Float
 
 __all__ = ["CERTIFICATE", "FINE", "NEARBY", "Basin", "certificate", "local_minima", "steps_of"]
 
 FINE = 11  # points more between the neighbours of a minimum of the scan
-NEARBY = 12  # points around the best minimum, up to a step of these, where nothing may be lower
+NEARBY = 24  # intervals around the best minimum, up to a step of these, where nothing else may be a minimum
 LOWER = 5e-7  # of the log of the objective: half of what a certificate leaves to be gained
 BASINS = 4
 CERTIFICATE = (-8, -1, 1, 8)  # where slopes are compared around a minimum, in units of the least useful step
@@ -38,11 +37,11 @@ def local_minima(
 ) -> tuple[Basin, Bool[Array, ""]]:
     """The local minima of the scan, each refined, best first; and whether one was left out that may be the best.
 
-    That is so where the scan saw one that was not followed, or where one of a few points around the best is lower: a
-    second minimum closer by than the points of the search.
+    That is so where the scan saw more minima than are followed, for then there are others between its points; where
+    one found later was not followed and may be the best; and where points around the best are lower, or show another
+    minimum: kinks closer together than the points of the search.
     """
     rounding = 16 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values))
-    padded = jnp.pad(values, 1, constant_values=jnp.inf)
     is_minimum = _is_minimum(values, rounding)
     found, index = jax.lax.top_k(jnp.where(is_minimum, -values, -jnp.inf), BASINS)
     left, right = jnp.maximum(index - 1, 0), jnp.minimum(index + 1, values.size - 1)
@@ -68,19 +67,20 @@ def local_minima(
 
     # One after another, as many as there are, mostly one to three: a vmap over four would pay for four.
     count = jnp.sum(jnp.isfinite(found))
-    # What was not followed may lie as far below its point of the scan as that lies below its neighbours.
-    depth = jnp.minimum(jnp.maximum(padded[:-2], padded[2:]) - values, 1)
-    left_out = jnp.where(is_minimum, values - depth, jnp.inf).at[index].set(jnp.inf)
-    state = jnp.zeros_like(count), count, start, beside, jnp.min(left_out)
+    state = jnp.zeros_like(count), count, start, beside, jnp.full_like(values[0], jnp.inf)
     *_, basins, _, least = jax.lax.while_loop(lambda state: state[0] < state[1], refine, state)
     order = jnp.argsort(basins.log_value)
     basins = jax.tree.map(lambda x: x[order], basins)
     best = jax.tree.map(lambda x: x[0], basins)
     step = 2 * (places[1] - places[0]) / (FINE + 1)
-    offsets = jnp.asarray(np.delete(np.linspace(-1, 1, NEARBY + 1), NEARBY // 2), values.dtype)
+    offsets = jnp.linspace(-1, 1, NEARBY + 1, dtype=values.dtype)
     around = jax.vmap(objective_at)(jnp.clip(best.place + step * offsets, low, high))
-    tolerance = max(LOWER, 64 * float(jnp.finfo(values.dtype).eps))
-    return basins, (least < best.log_value) | jnp.any(around < best.log_value - tolerance)
+    eps = float(jnp.finfo(values.dtype).eps)
+    depth = jnp.minimum(around[:-2], around[2:]) - around[1:-1]
+    elsewhere = jnp.arange(1, NEARBY) != NEARBY // 2
+    dips = jnp.any(elsewhere & (depth > 16 * eps * (1 + jnp.abs(best.log_value))))
+    lower = jnp.any(around < best.log_value - max(LOWER, 64 * eps))
+    return basins, (jnp.sum(is_minimum) > BASINS) | (least < best.log_value) | dips | lower
 
 
 def _is_minimum(values, rounding):
