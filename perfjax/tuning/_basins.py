@@ -75,12 +75,16 @@ def local_minima(
     step = 2 * (places[1] - places[0]) / (FINE + 1)
     offsets = jnp.linspace(-1, 1, NEARBY + 1, dtype=values.dtype)
     around = jax.vmap(objective_at)(jnp.clip(best.place + step * offsets, low, high))
-    eps = float(jnp.finfo(values.dtype).eps)
-    depth = jnp.minimum(around[:-2], around[2:]) - around[1:-1]
-    elsewhere = jnp.arange(1, NEARBY) != NEARBY // 2
-    dips = jnp.any(elsewhere & (depth > 16 * eps * (1 + jnp.abs(best.log_value))))
-    lower = jnp.any(around < best.log_value - max(LOWER, 64 * eps))
-    return basins, (jnp.sum(is_minimum) > BASINS) | (least < best.log_value) | dips | lower
+    many = jnp.sum(_dips(values)) > BASINS
+    others = jnp.any(_dips(around) & (jnp.arange(1, NEARBY) != NEARBY // 2))
+    lower = jnp.any(around < best.log_value - max(LOWER, 64 * float(jnp.finfo(values.dtype).eps)))
+    return basins, many | others | lower | (least < best.log_value)
+
+
+def _dips(values):
+    """Where values, but for the first and last, are below both neighbours' by what a search could lose."""
+    rounding = 64 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values[1:-1]))
+    return jnp.minimum(values[:-2], values[2:]) - values[1:-1] > jnp.maximum(LOWER / 5, rounding)
 
 
 def _is_minimum(values, rounding):
