@@ -493,7 +493,9 @@ def test_kinks_of_the_published_grid_are_where_the_population_just_reaches_the_c
     kink = np.asarray(found == Status.KINK)
     assert 30 < kink.sum() < 100
     assert np.max(gap[kink]) < 1e-6
-    assert np.min(gap[~kink]) > 1e-6
+    crowded = np.asarray(found == Status.CROWDED)  # two kinks side by side
+    assert crowded.sum() <= 2
+    assert np.min(gap[~kink & ~crowded]) > 1e-6
 
 
 @pytest.mark.slow

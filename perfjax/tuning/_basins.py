@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, DTypeLike, Float
 __all__ = ["CERTIFICATE", "FINE", "NEARBY", "Basin", "certificate", "local_minima", "steps_of"]
 
 FINE = 11  # points more between the neighbours of a minimum of the scan
-NEARBY = 24  # intervals around the best minimum, up to a step of these, where nothing else may be a minimum
+NEARBY = 24  # intervals around the best minimum, up to a step of these, where no other minimum may be lower
 LOWER = 5e-7  # of the log of the objective: half of what a certificate leaves to be gained
 BASINS = 4
 CERTIFICATE = (-8, -1, 1, 8)  # where slopes are compared around a minimum, in units of the least useful step
@@ -39,7 +39,7 @@ def local_minima(
 
     That is so where the scan saw more minima than are followed, for then there are others between its points; where
     one found later was not followed and may be the best; and where points around the best are lower, or show another
-    minimum: kinks closer together than the points of the search.
+    minimum that may be: kinks closer together than the points of the search.
     """
     rounding = 16 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values))
     is_minimum = _is_minimum(values, rounding)
@@ -76,9 +76,11 @@ def local_minima(
     offsets = jnp.linspace(-1, 1, NEARBY + 1, dtype=values.dtype)
     around = jax.vmap(objective_at)(jnp.clip(best.place + step * offsets, low, high))
     many = jnp.sum(_dips(values)) > BASINS
-    others = jnp.any(_dips(around) & (jnp.arange(1, NEARBY) != NEARBY // 2))
+    # A minimum may lie as far below a point near it as that lies below its neighbours.
+    depth = jnp.maximum(around[:-2], around[2:]) - around[1:-1]
+    rivals = _dips(around) & (around[1:-1] - depth < best.log_value) & (jnp.arange(1, NEARBY) != NEARBY // 2)
     lower = jnp.any(around < best.log_value - max(LOWER, 64 * float(jnp.finfo(values.dtype).eps)))
-    return basins, many | others | lower | (least < best.log_value)
+    return basins, many | jnp.any(rivals) | lower | (least < best.log_value)
 
 
 def _dips(values):
