@@ -37,11 +37,11 @@ def local_minima(
 ) -> tuple[Basin, Bool[Array, ""]]:
     """The local minima of the scan, each refined, best first; and whether one was left out that may be the best.
 
-    That is so where the scan saw more minima than are followed, for then there are others between its points; where
-    one found later was not followed and may be the best; and where points around the best are lower, or show another
+    That is so where the scan saw one that was not followed, and where points around the best are lower, or show another
     minimum that may be: kinks closer together than the points of the search.
     """
     rounding = 16 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values))
+    padded = jnp.pad(values, 1, constant_values=jnp.inf)
     is_minimum = _is_minimum(values, rounding)
     found, index = jax.lax.top_k(jnp.where(is_minimum, -values, -jnp.inf), BASINS)
     left, right = jnp.maximum(index - 1, 0), jnp.minimum(index + 1, values.size - 1)
@@ -67,7 +67,10 @@ def local_minima(
 
     # One after another, as many as there are, mostly one to three: a vmap over four would pay for four.
     count = jnp.sum(jnp.isfinite(found))
-    state = jnp.zeros_like(count), count, start, beside, jnp.full_like(values[0], jnp.inf)
+    # What was not followed may lie as far below its point of the scan as that lies below its neighbours.
+    depth = jnp.minimum(jnp.maximum(padded[:-2], padded[2:]) - values, 1)
+    left_out = jnp.where(is_minimum, values - depth, jnp.inf).at[index].set(jnp.inf)
+    state = jnp.zeros_like(count), count, start, beside, jnp.min(left_out)
     *_, basins, _, least = jax.lax.while_loop(lambda state: state[0] < state[1], refine, state)
     order = jnp.argsort(basins.log_value)
     basins = jax.tree.map(lambda x: x[order], basins)
@@ -75,12 +78,10 @@ def local_minima(
     step = 2 * (places[1] - places[0]) / (FINE + 1)
     offsets = jnp.linspace(-1, 1, NEARBY + 1, dtype=values.dtype)
     around = jax.vmap(objective_at)(jnp.clip(best.place + step * offsets, low, high))
-    many = jnp.sum(_dips(values)) > BASINS
-    # A minimum may lie as far below a point near it as that lies below its neighbours.
     depth = jnp.maximum(around[:-2], around[2:]) - around[1:-1]
     rivals = _dips(around) & (around[1:-1] - depth < best.log_value) & (jnp.arange(1, NEARBY) != NEARBY // 2)
     lower = jnp.any(around < best.log_value - max(LOWER, 64 * float(jnp.finfo(values.dtype).eps)))
-    return basins, many | jnp.any(rivals) | lower | (least < best.log_value)
+    return basins, jnp.any(rivals) | lower | (least < best.log_value)
 
 
 def _dips(values):
