@@ -101,15 +101,20 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 
     Raises:
         ValueError: if `path` is there and no regular file: a device or a pipe would become one.
+        OSError: if it can't be written; the error names `path`.
     """
     check_replaceable(path)
-    path = Path(os.path.realpath(path))
+    asked, path = str(path), Path(os.path.realpath(path))
     # At random: process numbers are alike in containers. The suffix tells writers the format.
     temporary = path.with_name(f".perfjax-{secrets.token_hex(8)}{path.suffix}")
     with undisturbed():
         try:
             yield temporary
             os.replace(temporary, path)
+        except OSError as error:
+            if error.filename != str(temporary):
+                raise
+            raise OSError(error.errno, error.strerror, asked) from error  # nobody has heard of the temporary file
         finally:
             temporary.unlink(missing_ok=True)
 

@@ -2,10 +2,13 @@
 
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
 import perfjax as pj
+from perfjax.law._kernel import leaked_counts
 
 __all__ = [
     "EXACT_LEAKS",
@@ -14,6 +17,7 @@ __all__ = [
     "TWO_USERS",
     "ExactLeak",
     "in_two_dimensions",
+    "leaked_in_the_law",
     "recomputed_mixture",
     "simulated_leaks",
 ]
@@ -158,3 +162,15 @@ def simulated_leaks(
         log_out = -dim / 2 * np.log(variance_out) - np.sum((release[:, None] - without) ** 2, -1) / (2 * variance_out)
         shares.append(np.mean(log_in[:, None] - log_out > threshold, axis=1))
     return np.concatenate(shares)
+
+
+def leaked_in_the_law(mechanism, leakage, n, noise, shared, *, counts):
+    """The probabilities that 0 to `counts` - 1 of n users are leaked, given what they share, by the law's kernel."""
+
+    @jax.jit
+    def probabilities(n, noise, shared):
+        given = pj.leakage.given_noise(mechanism, leakage, n, noise, shared)
+        alone = jax.tree.map(lambda x: x[None, None], given)
+        return leaked_counts(leakage, n[None], alone, jnp.ones((1, 1)), jnp.arange(counts, dtype=n.dtype))[0]
+
+    return probabilities(*map(jnp.asarray, (n, noise, shared)))

@@ -62,7 +62,7 @@ _terms_of = eqx.filter_jit(_transitions.terms)
 
 
 @eqx.filter_jit
-def _told(scenario, series, plan):
+def transition_terms(scenario, series, plan):
     noise = jnp.broadcast_to(scenario.mechanism.noise, series.population.shape)
     series = eqx.tree_at(lambda s: s.noise, series, noise, is_leaf=lambda x: x is None)
     law = _shared.law_of_steps(scenario, series, (jnp.asarray(20.0), jnp.asarray(1.0)), small=plan.small)
@@ -76,7 +76,7 @@ def test_transitions_are_rows_of_the_laws_kernel():
     path = [30, 33, 25, 40, 41, 60, 50, 45, 1, 1, 2]
     series = Series(path)
     plan = _transitions.plan_of(series, bits)
-    found = jnp.exp(_told(bits, series, plan).log_probability)
+    found = jnp.exp(transition_terms(bits, series, plan).log_probability)
     expected = rows[path[:-1], path[1:]]
     few = np.asarray(path[:-1]) <= 40
     close(found[few & (expected > 1e-6)], expected[few & (expected > 1e-6)], 1e-9)
@@ -90,7 +90,7 @@ def test_a_missing_round_is_a_product_of_kernels():
     rows = np.asarray(_kernel_rows(bits, grid))
     series = Series([20, None, 22, 21])
     plan = _transitions.plan_of(series, bits)
-    found = _told(bits, series, plan).log_probability
+    found = transition_terms(bits, series, plan).log_probability
     close(jnp.exp(found[-1]), (rows @ rows)[20, 22], 1e-3)
     assert plan.gaps[0][:2] == (0, 2)
     assert float(found[0]) == float(found[1]) == 0
@@ -105,16 +105,20 @@ def test_leavers_and_joiners_add_up_to_the_transition(n, end, rtol):
     together = 0.0
     for leavers in out:
         series = Series([n, end, end], leavers=[leavers, 0, None])
-        together += float(jnp.exp(_told(bits, series, _transitions.plan_of(series, bits)).log_probability[0]))
+        together += float(
+            jnp.exp(transition_terms(bits, series, _transitions.plan_of(series, bits)).log_probability[0])
+        )
     one = Series([n, end, end])
-    counts = _told(bits, one, _transitions.plan_of(one, bits)).log_probability[0]
+    counts = transition_terms(bits, one, _transitions.plan_of(one, bits)).log_probability[0]
     close(together, jnp.exp(counts), rtol)
 
 
 def test_who_cannot_join_leaves_the_transition_to_the_leavers():
     bits = response(1.0, population=30.0, cap=100, floor=0, recruit=0.0)
     counts, both = Series([80, 62, 49]), Series([80, 62, 49], joiners=[0, 0, None])
-    alone, together = (_told(bits, one, _transitions.plan_of(one, bits)).log_probability for one in (counts, both))
+    alone, together = (
+        transition_terms(bits, one, _transitions.plan_of(one, bits)).log_probability for one in (counts, both)
+    )
     np.testing.assert_allclose(together, alone, atol=0.05)
 
 

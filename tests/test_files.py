@@ -75,6 +75,13 @@ def test_float32_survives_a_file_exactly(tmp_path):
     assert eqx.tree_equal(pj.load_scenario(tmp_path / "s.toml").astype("float32"), single)
 
 
+def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(tmp_path):
+    path = tmp_path / "none" / "s.toml"
+    with pytest.raises(FileNotFoundError) as error:
+        pj.save_scenario(gaussian(), path)
+    assert error.value.filename == str(path)
+
+
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "scenario.toml"
     pj.save_scenario(SCENARIOS["matrix"], path)

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import scipy.stats
 from assertions import finite
-from cases import TWO_LEAKED, TWO_USERS
+from cases import TWO_LEAKED, TWO_USERS, leaked_in_the_law
 from scenarios import gaussian, published, response
 
 import perfjax as pj
 from perfjax.law import law_of
-from perfjax.law._kernel import leaked_counts
 from perfjax.law._normal import density_and_tail
 
 
@@ -145,15 +144,7 @@ def test_float32_agrees(decline):
 
 
 def test_two_users_are_leaked_together_as_often_as_records_say():
-    mechanism, leakage, *numbers = TWO_USERS
-
-    @jax.jit
-    def counts(n, noise, shared):
-        law = pj.leakage.given_noise(mechanism, leakage, n, noise, shared)
-        alone = jax.tree.map(lambda x: x[None, None], law)
-        return leaked_counts(leakage, n[None], alone, jnp.ones((1, 1)), jnp.arange(4.0))[0]
-
-    np.testing.assert_allclose(counts(*numbers), [*TWO_LEAKED, 0], atol=1e-6)
+    np.testing.assert_allclose(leaked_in_the_law(*TWO_USERS, counts=4), [*TWO_LEAKED, 0], atol=1e-6)
 
 
 def test_out_of_reach_is_an_error_that_names_the_way_out():

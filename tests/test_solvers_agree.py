@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from cases import leaked_in_the_law
 from scenarios import gaussian, published, response
 
 import perfjax as pj
 from perfjax.law import law_of
-from perfjax.law._kernel import leaked_counts
 from perfjax.montecarlo import _counts, _users, runs
 
 RUNS, RELEASE = 5000, 5
@@ -36,13 +36,8 @@ def test_three_bits_are_kept_as_often_by_every_solver():
         _, [(_, _, kept)] = _users._flipped_bits(scenario.mechanism, scenario.leakage, jnp.int32(3), epsilon, 4, keys)
         return jnp.sum(kept(jnp.int32(0))[:3])
 
-    @jax.jit
-    def of_law(n):
-        law = pj.leakage.given_noise(scenario.mechanism, scenario.leakage, n, epsilon, n)
-        alone = jax.tree.map(lambda x: x[None, None], law)
-        return leaked_counts(scenario.leakage, n[None], alone, jnp.ones((1, 1)), jnp.arange(5.0))[0]
-
-    np.testing.assert_allclose(of_law(n), [*exact, 0], atol=1e-12)
+    of_law = leaked_in_the_law(scenario.mechanism, scenario.leakage, n, epsilon, n, counts=5)
+    np.testing.assert_allclose(of_law, [*exact, 0], atol=1e-12)
     words = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (draws, 4), dtype=np.uint32))
     for one, random in ((of_counts, words), (of_users, jax.random.split(jax.random.key(0), draws))):
         kept = np.asarray(jax.jit(lambda x, one=one: jax.lax.map(one, x))(random)).astype(int)

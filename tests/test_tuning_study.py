@@ -56,11 +56,11 @@ def drawn(count: int, seed: int) -> dict[str, Any]:
     return leaves | {"of_mechanism": rng.uniform(size=count), "of_leakage": rng.uniform(size=count)}
 
 
-def scanned(value_at, low, high, at_once):
+def scanned(value_at, low, high, together):
     """The least of 2000 values, and of 400 more around each of the four best of their minima."""
 
     def values_at(places):
-        return jax.lax.map(value_at, places, batch_size=at_once)
+        return jax.lax.map(value_at, places, batch_size=together)
 
     places = jnp.linspace(low, high, 2000)
     values = values_at(places)
@@ -82,9 +82,18 @@ class Found(NamedTuple):
 
 
 def losses(
-    mechanism: str, goal: Any, leaves: dict[str, Any], rounds: int = ROUNDS, at_once: int = 2000, **limits: float
+    mechanism: str,
+    goal: Any,
+    leaves: dict[str, Any],
+    rounds: int = ROUNDS,
+    together: tuple[int, int] = (4, 2000),
+    **limits: float,
 ) -> Found:
-    """Of one tuning per entry of `leaves`, all with the same `limits` on the population; some noises `at_once`."""
+    """Of one tuning per entry of `leaves`, all with the same `limits` on the population.
+
+    So many tunings, and noises of a scan, are computed `together`, as memory allows.
+    """
+    tunings, noises = together
     make, leak = MECHANISMS[mechanism]
 
     def one(leaves):
@@ -97,12 +106,12 @@ def losses(
         def value_at(place):
             return goal.evaluate(scenario.with_noise(jnp.exp(place))).log_value
 
-        least = scanned(value_at, *(jnp.log(jnp.asarray(x)) for x in made.noise_bounds), at_once)
+        least = scanned(value_at, *(jnp.log(jnp.asarray(x)) for x in made.noise_bounds), noises)
         least = jnp.minimum(least, found.log_value_without_privacy)
         loss = jnp.where(found.log_value == least, 0, found.log_value - least)  # both may be -inf
         return Found(loss, found.certified, found.status, found.noise)
 
-    in_turn = eqx.filter_jit(lambda leaves: jax.lax.map(one, leaves, batch_size=at_once // 500 or None))
+    in_turn = eqx.filter_jit(lambda leaves: jax.lax.map(one, leaves, batch_size=tunings))
     return Found(*(np.asarray(x) for x in in_turn(jax.tree.map(jnp.asarray, leaves))))
 
 
@@ -137,7 +146,7 @@ def test_no_tuning_of_an_expectation_loses_what_it_certifies(mechanism):
     """Over the law of the population, at most 40 users."""
     leaves = drawn(12, seed=2)
     leaves["population"] = np.minimum(leaves["population"], 30.0)
-    found = losses(mechanism, pj.CumulativeError(solver="law"), leaves, rounds=6, at_once=20, floor=1.0, cap=40.0)
+    found = losses(mechanism, pj.CumulativeError(solver="law"), leaves, rounds=6, together=(1, 20), floor=1.0, cap=40.0)
     check(f"{mechanism}, expected", found)
 
 

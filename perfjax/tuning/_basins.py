@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, DTypeLike, Float
 __all__ = ["CERTIFICATE", "FINE", "NEARBY", "Basin", "certificate", "local_minima", "steps_of"]
 
 FINE = 11  # points more between the neighbours of a minimum of the scan
-NEARBY = 24  # intervals around the best minimum, up to a step of these, where no other minimum may be lower
+NEARBY = 25  # points around the best minimum and it itself, up to a step of these, where no other may be lower
 LOWER = 5e-7  # of the log of the objective: half of what a certificate leaves to be gained
 BASINS = 4
 CERTIFICATE = (-8, -1, 1, 8)  # where slopes are compared around a minimum, in units of the least useful step
@@ -41,7 +41,6 @@ def local_minima(
     minimum that may be: kinks closer together than the points of the search.
     """
     rounding = 16 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values))
-    padded = jnp.pad(values, 1, constant_values=jnp.inf)
     is_minimum = _is_minimum(values, rounding)
     found, index = jax.lax.top_k(jnp.where(is_minimum, -values, -jnp.inf), BASINS)
     left, right = jnp.maximum(index - 1, 0), jnp.minimum(index + 1, values.size - 1)
@@ -67,34 +66,42 @@ def local_minima(
 
     # One after another, as many as there are, mostly one to three: a vmap over four would pay for four.
     count = jnp.sum(jnp.isfinite(found))
-    # What was not followed may lie as far below its point of the scan as that lies below its neighbours.
-    depth = jnp.minimum(jnp.maximum(padded[:-2], padded[2:]) - values, 1)
-    left_out = jnp.where(is_minimum, values - depth, jnp.inf).at[index].set(jnp.inf)
+    left_out = jnp.where(is_minimum, _lowest(values), jnp.inf).at[index].set(jnp.inf)
     state = jnp.zeros_like(count), count, start, beside, jnp.min(left_out)
     *_, basins, _, least = jax.lax.while_loop(lambda state: state[0] < state[1], refine, state)
     order = jnp.argsort(basins.log_value)
     basins = jax.tree.map(lambda x: x[order], basins)
     best = jax.tree.map(lambda x: x[0], basins)
     step = 2 * (places[1] - places[0]) / (FINE + 1)
-    offsets = jnp.linspace(-1, 1, NEARBY + 1, dtype=values.dtype)
+    offsets = jnp.linspace(-1, 1, NEARBY, dtype=values.dtype)
     around = jax.vmap(objective_at)(jnp.clip(best.place + step * offsets, low, high))
-    depth = jnp.maximum(around[:-2], around[2:]) - around[1:-1]
-    rivals = _dips(around) & (around[1:-1] - depth < best.log_value) & (jnp.arange(1, NEARBY) != NEARBY // 2)
+    rivals = _dips(around) & (_lowest(around) < best.log_value) & (jnp.arange(NEARBY) != NEARBY // 2)
     lower = jnp.any(around < best.log_value - max(LOWER, 64 * float(jnp.finfo(values.dtype).eps)))
     return basins, jnp.any(rivals) | lower | (least < best.log_value)
 
 
+def _neighbours(values, beyond):
+    """The values before and after each; `beyond` the ends."""
+    padded = jnp.pad(values, 1, constant_values=beyond)
+    return padded[:-2], padded[2:]
+
+
+def _lowest(values):
+    """How low a minimum near each point may be: as far below it as it lies below the higher of its neighbours."""
+    return values - jnp.minimum(jnp.maximum(*_neighbours(values, jnp.inf)) - values, 1)
+
+
 def _dips(values):
-    """Where values, but for the first and last, are below both neighbours' by what a search could lose."""
-    rounding = 64 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values[1:-1]))
-    return jnp.minimum(values[:-2], values[2:]) - values[1:-1] > jnp.maximum(LOWER / 5, rounding)
+    """Where values, not those at the ends, are below both neighbours' by what a search could lose."""
+    rounding = 64 * jnp.finfo(values.dtype).eps * (1 + jnp.abs(values))
+    return jnp.minimum(*_neighbours(values, -jnp.inf)) - values > jnp.maximum(LOWER / 5, rounding)
 
 
 def _is_minimum(values, rounding):
     """Where values are below their neighbours', and below one of them by more than rounding, which dents a plateau."""
-    padded = jnp.pad(values, 1, constant_values=jnp.inf)
-    deep = jnp.maximum(padded[:-2], padded[2:]) - values > rounding
-    return jnp.isfinite(values) & (values < padded[:-2]) & (values <= padded[2:]) & deep
+    before, after = _neighbours(values, jnp.inf)
+    deep = jnp.maximum(before, after) - values > rounding
+    return jnp.isfinite(values) & (values < before) & (values <= after) & deep
 
 
 def _closer(objective_at, basin, value_low, value_high) -> tuple[Basin, Basin]:

@@ -143,7 +143,7 @@ def _tune(scenario, objective, constraint, log_bounds, key) -> Optimum:
     noise = jnp.where(infeasible, jnp.nan, noise)
     tuned = scenario.with_noise(noise)
     minima, minima_log_values = _local_minima(basins, log_bounds, margin)
-    spent = SCAN + 1 + NEARBY + 1 + (0 if constraint is None else 2)
+    spent = SCAN + 1 + NEARBY + (0 if constraint is None else 2)
     return Optimum(
         scenario=tuned,
         objective=objective,
