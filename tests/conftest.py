@@ -9,7 +9,7 @@ import pytest
 
 MAPS = pathlib.Path("/proc/self/maps")
 MANY_MAPS = 20_000
-LONG = pathlib.Path(__file__).with_name("long_tests.txt")  # each took over 2 s of one core, compilation included
+MARKS = pathlib.Path(__file__).with_name("marks")
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -25,11 +25,14 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Tests listed as long are marked slow; a study is run only where it is asked for."""
-    long = set(LONG.read_text().splitlines())
-    for item in items:
-        if long & {item.nodeid, item.nodeid.partition("[")[0]}:
-            item.add_marker("slow")
+    """Mark what `marks/` lists: files, tests, or single cases. A study is run only where it is asked for."""
+    for mark in ("study", "slow", "fast"):
+        listed = set((MARKS / f"{mark}.txt").read_text().splitlines())
+        for item in items:
+            names = {item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0]}
+            is_long = item.get_closest_marker("slow") or item.get_closest_marker("study")
+            if listed & names and not (mark == "fast" and is_long):
+                item.add_marker(mark)
     if "study" not in config.option.markexpr:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("study")])
         items[:] = [item for item in items if not item.get_closest_marker("study")]

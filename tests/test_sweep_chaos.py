@@ -16,7 +16,6 @@ import pytest
 from perfjax.sweeps import open_sweep
 
 LEAVE, RECRUIT = np.linspace(0.01, 0.99, 150), [0.1, 0.5]
-KILLS = 30
 ABORTED = -signal.SIGABRT  # what JAX does to a process of several when another one died
 AXES = "leave = { start = 0.01, stop = 0.99, num = 150 }\n", "recruit = [0.1, 0.5]\n"
 SWEEP = 'run = "mean_field"\npreset = "mean-estimation"\n[set]\nrounds = 3\n[over]\n'
@@ -129,11 +128,13 @@ class Chaos:
         self.check_numbers()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1])
-def test_kills_and_damage_never_give_a_wrong_number(tmp_path, seed):
-    chaos, kills = Chaos(tmp_path, seed), 0
-    while kills < KILLS:
+@pytest.mark.parametrize(
+    ("seed", "kills"),
+    [pytest.param(1, 30, marks=pytest.mark.study), pytest.param(2, 5, marks=pytest.mark.slow)],
+)
+def test_kills_and_damage_never_give_a_wrong_number(tmp_path, seed, kills):
+    chaos, killed = Chaos(tmp_path, seed), 0
+    while killed < kills:
         if chaos.chunks() > 200:
             chaos.finish()
             shutil.rmtree(chaos.store)
@@ -143,7 +144,7 @@ def test_kills_and_damage_never_give_a_wrong_number(tmp_path, seed):
             chaos.damage()
         number = chaos.rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
         processes = chaos.started(count=chaos.rng.choice([1, 1, 2]))
-        kills += chaos.killed(processes, number)
+        killed += chaos.killed(processes, number)
         # A signal ends it at once, or after the chunk at hand; or all was done before.
         codes = [-signal.SIGKILL, 0] if number == signal.SIGKILL else [130, 0]
         if len(processes) == 2:  # then one may hear before it computes, and JAX aborts the other

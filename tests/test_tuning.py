@@ -387,14 +387,17 @@ def test_two_minima_within_a_step_of_the_scan():
     assert not crowded
 
 
-@pytest.mark.parametrize(("teeth", "crowded"), [(0.0, False), (1e-3, True)])
-def test_kinks_closer_together_than_the_search_looks_are_admitted(teeth, crowded):
-    """0.03 of a step apart; the parabola gains 9e-5 from one to the next, less than the depth of 5e-4 of each."""
+@pytest.mark.parametrize("index", [0, 40])  # beside a bound, and inside
+@pytest.mark.parametrize(
+    ("apart", "depth", "crowded"), [(0.03, 0.0, False), (0.03, 5e-4, True), (0.4, 0.3, True), (0.4, 0.003, False)]
+)
+def test_kinks_closer_together_than_the_search_looks_are_admitted(index, apart, depth, crowded):
+    """In steps of the scan; from one to the next the parabola gains 9e-5 and .016: deeper ones hide one another."""
     places = jnp.linspace(0.0, 1.0, _constant.SCAN)
 
     def value_at(x):
-        z = (x - places[40]) * (_constant.SCAN - 1) - 0.01
-        return 0.1 * z**2 + teeth * jnp.abs(z / 0.03 - jnp.round(z / 0.03))
+        z = (x - places[index]) * (_constant.SCAN - 1) - 0.01
+        return 0.1 * z**2 + 2 * depth * jnp.abs(z / apart - jnp.round(z / apart))
 
     _, found = _basins.local_minima(value_at, places, jax.vmap(value_at)(places), places[0], places[-1])
     assert bool(found) is crowded
@@ -445,7 +448,7 @@ def test_a_kink_beside_a_point_of_the_scan_is_found():
 
 
 def test_evaluations_count_the_basins_that_there_are():
-    steps, fine, nearby = 28, 11, 25
+    steps, fine, nearby = 28, 11, 50
     for scenario, basins in ((gaussian(), 2), (published(), 4)):
         optimum = pj.tune(scenario)
         assert optimum.evaluations == 96 + nearby + 1 + basins * (steps + 4 + fine)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, DTypeLike, Float
 __all__ = ["CERTIFICATE", "FINE", "NEARBY", "Basin", "certificate", "local_minima", "steps_of"]
 
 FINE = 11  # points more between the neighbours of a minimum of the scan
-NEARBY = 25  # points around the best minimum and it itself, up to a step of these, where no other may be lower
+NEARBY = 50  # points around the best minimum, half up to a step of these, half up to two steps of the scan away
 LOWER = 5e-7  # of the log of the objective: half of what a certificate leaves to be gained
 BASINS = 4
 CERTIFICATE = (-8, -1, 1, 8)  # where slopes are compared around a minimum, in units of the least useful step
@@ -71,13 +71,22 @@ def local_minima(
     *_, basins, _, least = jax.lax.while_loop(lambda state: state[0] < state[1], refine, state)
     order = jnp.argsort(basins.log_value)
     basins = jax.tree.map(lambda x: x[order], basins)
-    best = jax.tree.map(lambda x: x[0], basins)
-    step = 2 * (places[1] - places[0]) / (FINE + 1)
-    offsets = jnp.linspace(-1, 1, NEARBY, dtype=values.dtype)
-    around = jax.vmap(objective_at)(jnp.clip(best.place + step * offsets, low, high))
-    rivals = _dips(around) & (_lowest(around) < best.log_value) & (jnp.arange(NEARBY) != NEARBY // 2)
-    lower = jnp.any(around < best.log_value - max(LOWER, 64 * float(jnp.finfo(values.dtype).eps)))
-    return basins, jnp.any(rivals) | lower | (least < best.log_value)
+    step = places[1] - places[0]
+    reach = jnp.stack([2 * step / (FINE + 1), 2 * step])
+    around = basins.place[0] + reach[:, None] * jnp.linspace(-1, 1, NEARBY // 2, dtype=values.dtype)
+    around = jnp.clip(around, low, high)
+    found = jax.vmap(jax.vmap(objective_at))(around)
+    beaten = jax.vmap(lambda points, values: _beaten(basins, points, values))(around, found)
+    return basins, jnp.any(beaten) | (least < basins.log_value[0])
+
+
+def _beaten(basins, points, values):
+    """Whether one of the values around the best basin is lower, or shows a minimum not followed that may be lower."""
+    best = basins.log_value[0]
+    followed = jnp.abs(points[:, None] - basins.place) < jnp.max(jnp.diff(points))  # some lie at a bound
+    others = _dips(values) & ~jnp.any(followed & jnp.isfinite(basins.log_value), axis=1)
+    lower = values < best - max(LOWER, 64 * float(jnp.finfo(values.dtype).eps))
+    return jnp.any(lower | (others & (_lowest(values) < best)))
 
 
 def _neighbours(values, beyond):
