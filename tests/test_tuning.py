@@ -448,7 +448,7 @@ def test_a_kink_beside_a_point_of_the_scan_is_found():
 
 
 def test_evaluations_count_the_basins_that_there_are():
-    steps, fine, nearby = 28, 11, 50
+    steps, fine, nearby = 28, 11, 75
     for scenario, basins in ((gaussian(), 2), (published(), 4)):
         optimum = pj.tune(scenario)
         assert optimum.evaluations == 96 + nearby + 1 + basins * (steps + 4 + fine)

@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, DTypeLike, Float
 __all__ = ["CERTIFICATE", "FINE", "NEARBY", "Basin", "certificate", "local_minima", "steps_of"]
 
 FINE = 11  # points more between the neighbours of a minimum of the scan
-NEARBY = 50  # points around the best minimum, half up to a step of these, half up to two steps of the scan away
+NEARBY = 75  # points around the best minimum and it itself, the closer to it the denser, where no other may be lower
+NEAREST, FARTHEST = 0.01, 2.0  # of these, in steps of the scan
 LOWER = 5e-7  # of the log of the objective: half of what a certificate leaves to be gained
 BASINS = 4
 CERTIFICATE = (-8, -1, 1, 8)  # where slopes are compared around a minimum, in units of the least useful step
@@ -71,20 +72,19 @@ def local_minima(
     *_, basins, _, least = jax.lax.while_loop(lambda state: state[0] < state[1], refine, state)
     order = jnp.argsort(basins.log_value)
     basins = jax.tree.map(lambda x: x[order], basins)
-    step = places[1] - places[0]
-    reach = jnp.stack([2 * step / (FINE + 1), 2 * step])
-    around = basins.place[0] + reach[:, None] * jnp.linspace(-1, 1, NEARBY // 2, dtype=values.dtype)
-    around = jnp.clip(around, low, high)
-    found = jax.vmap(jax.vmap(objective_at))(around)
-    beaten = jax.vmap(lambda points, values: _beaten(basins, points, values))(around, found)
-    return basins, jnp.any(beaten) | (least < basins.log_value[0])
+    beside = jnp.geomspace(NEAREST, FARTHEST, NEARBY // 2, dtype=values.dtype) * (places[1] - places[0])
+    around = jnp.clip(basins.place[0] + jnp.concatenate([-beside[::-1], jnp.zeros(1, values.dtype), beside]), low, high)
+    beaten = _is_beaten(basins, around, jax.vmap(objective_at)(around))
+    return basins, beaten | (least < basins.log_value[0])
 
 
-def _beaten(basins, points, values):
+def _is_beaten(basins, around, values):
     """Whether one of the values around the best basin is lower, or shows a minimum not followed that may be lower."""
     best = basins.log_value[0]
-    followed = jnp.abs(points[:, None] - basins.place) < jnp.max(jnp.diff(points))  # some lie at a bound
-    others = _dips(values) & ~jnp.any(followed & jnp.isfinite(basins.log_value), axis=1)
+    apart = jnp.diff(around)
+    reach = jnp.maximum(jnp.pad(apart, (1, 0)), jnp.pad(apart, (0, 1)))
+    is_followed = (jnp.abs(around[:, None] - basins.place) < reach[:, None]) & jnp.isfinite(basins.log_value)
+    others = _dips(values) & ~jnp.any(is_followed, axis=1)
     lower = values < best - max(LOWER, 64 * float(jnp.finfo(values.dtype).eps))
     return jnp.any(lower | (others & (_lowest(values) < best)))
 

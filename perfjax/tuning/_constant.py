@@ -33,7 +33,7 @@ def tune(
 
     The objective can have several local minima in the noise, kinks where the population just reaches cap or floor, and
     plateaus. So: a scan of 96 points, evenly spaced in log noise, and 11 more beside each of up to four of its minima;
-    in each of these, secant steps by optax on log noise, each kept inside a bracket that shrinks at every step; 50 more
+    in each of these, secant steps by optax on log noise, each kept inside a bracket that shrinks at every step; 75 more
     points within two steps of the scan of the best, which certify nothing where they show that another minimum may be
     lower; then a certificate. That covers the neighbourhood of the minimum; beyond, no other is lower as far as the
     scan can tell, so that one narrower than its step (0.145 in log noise by default for a mean) may be missed.
