@@ -19,8 +19,9 @@ def pytest_configure(config):
     """Let the processes of this run, and the next runs, share what takes long to compile."""
     if hasattr(config, "cache"):
         compiled = str(config.cache.mkdir("compiled"))
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled  # of processes that tests start
-        jax.config.update("jax_compilation_cache_dir", compiled)
+        for name, value in {"compilation_cache_dir": compiled, "persistent_cache_min_compile_time_secs": 0.1}.items():
+            os.environ[f"JAX_{name.upper()}"] = str(value)  # of processes that tests start
+            jax.config.update(f"jax_{name}", value)
 
 
 @pytest.hookimpl(tryfirst=True)
