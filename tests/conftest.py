@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import sys
 
 import jax
@@ -16,7 +17,9 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
 def pytest_configure(config):
-    """Let the processes of this run, and the next runs, share what takes long to compile."""
+    """Let the processes of this run, and the next runs, share what takes long to compile, and hear Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "cache"):
         compiled = str(config.cache.mkdir("compiled"))
         for name, value in {"compilation_cache_dir": compiled, "persistent_cache_min_compile_time_secs": 0.1}.items():

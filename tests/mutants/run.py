@@ -167,14 +167,16 @@ def baseline(pool: ThreadPoolExecutor, copies: list[pathlib.Path], files: list[s
 
     def part(k):
         path = copies[k] / "notes.json"
-        failed, said = outcome(copies[k], files[k :: len(copies)], None, MUTANTS_NOTES=str(path))
-        if failed != SURVIVED:
-            raise SystemExit(f"{said}\nWithout any mutant {failed} fails: mend it first.")
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = outcome(copies[k], files[k :: len(copies)], None, MUTANTS_NOTES=str(path))
+        return *found, json.loads(path.read_text(encoding="utf-8"))
 
-    for found in pool.map(part, range(min(len(copies), len(files)))):
+    parts = list(pool.map(part, range(min(len(copies), len(files)))))
+    for _, _, found in parts:
         notes |= found
     NOTES.write_text(json.dumps(notes), encoding="utf-8")
+    for failed, said, _ in parts:
+        if failed != SURVIVED:
+            raise SystemExit(f"{said}\nWithout any mutant {failed} fails: mend it first.")
     print(f"baseline: {len(files)} files pass in {time.monotonic() - start:.0f} s", flush=True)
 
 
