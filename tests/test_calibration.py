@@ -472,6 +472,14 @@ def test_an_interval_ends_by_f_with_the_degrees_that_are_left(varied):
     close(_profile.cutoff(few, 0.95), 10.128, 1e-5)
 
 
+def test_an_interval_ends_between_the_levels_and_says_which_end_is_open():
+    """D(v) = (log v / 0.01)^2 is 4 at log v = -0.02, and at 0.02, where no level is: nothing excludes a larger v."""
+    levels, fitted = np.asarray([-0.03, -0.015, 0.0, 0.015]), types.SimpleNamespace(log_growth=0.0)
+    found = _profile._profile(fitted, "growth", levels, (levels / 0.01) ** 2, 4.0, 0.95)
+    assert found.closed == (True, False)
+    close([found.low, found.estimate, found.high], [np.exp(-0.02), 1, 2], 1e-12)
+
+
 # More variation than the model has.
 
 
