@@ -24,6 +24,7 @@ from perfjax.calibration import (
     _few,
     _fit,
     _flows,
+    _gaps,
     _likelihood,
     _meaning,
     _mixture,
@@ -221,6 +222,19 @@ def test_few_users_have_the_derivatives_of_their_probabilities():
     gradient_is_central_difference(total, 0.3, 0.4, rtol=1e-7)
 
 
+def test_who_joined_otherwise_is_no_recruit_of_few_users():
+    """Nobody leaves or recruits: with two that joined otherwise, three users are five, for sure."""
+    nobody_leaked = jnp.zeros((1, 41)).at[0, 0].set(1.0)
+    n, end, inflow = (jnp.asarray([x]) for x in (3.0, 5.0, 2.0))
+    close(_few.log_few(pj.Participation(0.0, 0.0, cap=100), nobody_leaked, n, end, inflow), 0, 1e-12)
+
+
+def test_the_spread_over_a_missing_round_has_two_parts():
+    """Half of the runs with mean 0 and variance 1, half with 2 and 3: variance 2 within, 1 between."""
+    mean, variance = _gaps._total(*(jnp.asarray(x) for x in ([0.5, 0.5], [0.0, 2.0], [1.0, 3.0])))
+    close([mean, variance], [1, 3], 1e-12)
+
+
 @pytest.mark.parametrize("threshold", [0.003, 0.02, 0.1])
 @pytest.mark.parametrize("counts", [[1000, 830, 805, 845, 720, 650], [40, 33, 31, 31, 25, 20]])
 def test_the_table_over_thresholds_is_the_law(threshold, counts):
@@ -406,6 +420,38 @@ def test_varying_noise_identifies_and_constant_noise_does_not(varied):
     growth = constant.profiles["growth"]
     assert growth.low < 0.7 + 0.9 * float(jax.nn.sigmoid(-1.0)) < growth.high
     assert growth.high - growth.low < 0.05
+
+
+def test_standard_errors_are_those_of_the_odds_by_the_slope_of_the_probability(varied):
+    """To first order, a probability v has v (1 - v) times the error of its log odds."""
+    fitted = varied.fitted
+    v = np.asarray([fitted.estimate[name] for name in fitted.free])
+    error = np.sqrt(np.diag(np.linalg.inv(fitted.information))) * v * (1 - v)
+    close([fitted.standard_error[name] for name in fitted.free], error, 1e-9)
+
+
+def test_a_fitted_scenario_starts_from_the_last_count(varied):
+    assert varied.fitted.scenario.population == counted(EPSILONS).population[-1]
+
+
+def test_the_regret_of_a_noise_is_what_it_adds_to_the_least_objective():
+    scenario, objective = BITS.replace(rounds=2), pj.CumulativeError()
+    best, regret, _ = _meaning.tuned_each(scenario, objective, {"leave": jnp.asarray([0.3])}, jnp.asarray(5.0))
+    worse, least = (objective(scenario.replace(leave=0.3).with_noise(x)) for x in (jnp.asarray(5.0), best[0]))
+    close(regret, [worse / least - 1], 1e-6)
+    assert regret > 0.01
+
+
+def test_a_release_informs_by_its_mean_and_by_its_variance():
+    """Of a normal count with mean m and variance v: m'^2 / v + v'^2 / (2 v^2), m and v by hand as for the bias."""
+    n, q, r, p = 50.0, 0.3, 0.6, float(jax.nn.sigmoid(1.0))
+    scenario = BITS.replace(population=n, leave=q, recruit=r)
+    slope_of_mean = -n * p
+    variance = n * (q * (1 - q) * p + r * (1 - r) * (1 - p) + (q + r) ** 2 * p * (1 - p)) + 1 / 12
+    slope_of_variance = n * ((1 - 2 * q) * p + 2 * (q + r) * p * (1 - p))
+    informs = slope_of_mean**2 / variance + slope_of_variance**2 / (2 * variance**2)
+    found, _ = _design.experiment_information(scenario, ("leave",), jnp.asarray([1.0]))
+    close(found, [[informs * (q * (1 - q)) ** 2]], 1e-6)
 
 
 @pytest.mark.slow

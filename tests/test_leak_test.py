@@ -60,12 +60,21 @@ def test_attrition_is_not_called_leaks_and_leaks_are():
         assert found.words.startswith("The counts do not show that leaks make people leave (p = 0.")
         assert found.growth_interval[0] < 0.97 < found.growth_interval[1]
         assert found.weight < 0.5
+        # Schwarz: odds (1 - s^2)^(-T/2) T^(-k/2), k = 2 parameters more: how much leaks matter, and the threshold.
+        odds = (1 - max(found.statistic, 0) ** 2) ** (-ROUNDS / 2) / ROUNDS
+        assert abs(found.weight - odds / (1 + odds)) < 1e-9
         found = of_columns(leaks(seed))
         assert found.verdict == "shown"
         assert found.p_value <= 0.01
         assert found.weight > 0.99
         assert found.words.startswith("The counts show that leaks make people leave")
     json.dumps(found.summary(), allow_nan=False)
+
+
+@pytest.mark.parametrize(("p_value", "role"), [(0.5, 0.2), (0.01, 1.0)])
+def test_leaks_count_by_their_weight_where_they_are_doubted(p_value, role):
+    found = calibration.LeakTest(0.3, p_value, 0.2, 0.97, (0.96, 0.98), None)
+    assert found.role == role
 
 
 def test_the_statistic_is_the_greatest_weighted_correlation():
