@@ -28,6 +28,7 @@ from perfjax.calibration import (
     _likelihood,
     _meaning,
     _mixture,
+    _posterior,
     _profile,
     _series,
     _shared,
@@ -330,6 +331,9 @@ def test_three_of_four_columns_give_the_fourth():
     series = Series([100, None, 95, 97], leavers=[10, 8, 3, None], joiners=[5, 8, None, None])
     np.testing.assert_array_equal(series.population, [100, 95, 95, 97])
     np.testing.assert_array_equal(np.asarray(series.joiners)[:3], [5, 8, 5])
+    series = Series([100, None, 100], leavers=[10, 8, None], joiners=[5, None, None], inflow=[7, 2, 0])
+    np.testing.assert_array_equal(series.population, [100, 102, 100])  # 100 - 10 + 5 + 7
+    np.testing.assert_array_equal(np.asarray(series.joiners)[:2], [5, 4])
 
 
 def test_columns_are_read_with_their_gaps(tmp_path):
@@ -428,6 +432,16 @@ def test_standard_errors_are_those_of_the_odds_by_the_slope_of_the_probability(v
     v = np.asarray([fitted.estimate[name] for name in fitted.free])
     error = np.sqrt(np.diag(np.linalg.inv(fitted.information))) * v * (1 - v)
     close([fitted.standard_error[name] for name in fitted.free], error, 1e-9)
+
+
+def test_stretched_walkers_keep_the_distribution_they_walk_in():
+    """A normal in three dimensions, 4000 walkers: mean squared distance 3, standard error 0.04."""
+    random = np.random.default_rng(0)
+    walkers = random.standard_normal((4000, 3))
+    log_density = lambda x: -np.sum(x**2, axis=1) / 2  # noqa: E731
+    moved = _posterior._stretched(log_density, walkers, log_density(walkers), random, 30)
+    assert not np.any(moved == walkers)
+    assert abs(np.mean(np.sum(moved**2, axis=1)) - 3) < 0.15
 
 
 def test_a_fitted_scenario_starts_from_the_last_count(varied):

@@ -3,6 +3,7 @@
 import json
 import math
 import tomllib
+import types
 
 import equinox as eqx
 import jax
@@ -284,6 +285,20 @@ def test_a_fitted_optimum_is_that_of_every_draw():
     assert "Recruit is not known from the counts" in str(found)
     budgets = pj.privacy.budget_lines(pj.mean_field(found.optimum.scenario).privacy())
     assert str(found).endswith("at the most probable values:" + "\n  ".join(["", *budgets]))
+
+
+def test_an_outcome_compares_every_draw_with_no_privacy():
+    scenario = DECLINE.replace(noise_scale=3.0, rounds=3)
+    found = calibration.outcome_of_draws(scenario, ranges_of(scenario))
+    for i, (q, r) in enumerate(zip(*DRAWS.values(), strict=True)):
+        mine, without = (pj.CumulativeError()(scenario.replace(leave=q, recruit=r, noise_scale=x)) for x in (3.0, 0.0))
+        close([found.error[i], found.ratio[i]], [mine, mine / without], 1e-9)
+
+
+def test_an_interval_over_draws_leaves_out_as_many_at_each_end():
+    """Of 1, ..., 100, the middle 90 % or so: from the 5th to the 95th."""
+    one = types.SimpleNamespace(ranges=types.SimpleNamespace(level=0.9))
+    assert calibration.FittedOptimum.interval(one, jnp.arange(1.0, 101.0)) == (5, 95)
 
 
 def tuned(scenario, ranges):

@@ -45,20 +45,26 @@ def posterior_draws(fitted: Fit, key: Array, count: int) -> Float[Array, "count 
     value = log_density(walkers)
     near = value > np.max(value) - FAR
     start = np.where(near, np.arange(value.size), random.choice(np.flatnonzero(near), value.size))
-    walkers, value = walkers[start], value[start]
-    halves = np.split(np.arange(value.size), 2)
     at_end = np.any(np.abs(np.asarray(fitted.places, float)[odds]) > AT_END)
-    for _ in range(FROM_END if at_end else STEPS):
+    moved = _stretched(log_density, walkers[start], value[start], random, FROM_END if at_end else STEPS)
+    return jnp.asarray(_places(moved[:count], odds), fitted.places.dtype)
+
+
+def _stretched(log_density, walkers, value, random, steps):
+    """An even number of walkers after so many steps of each, towards and away from one of the other half."""
+    walkers, value = walkers.copy(), value.copy()
+    halves = np.split(np.arange(value.size), 2)
+    for _ in range(steps):
         for moving, still in (halves, halves[::-1]):
             towards = walkers[random.choice(still, moving.size)]
             factor = (1 + (STRETCH - 1) * random.random(moving.size)) ** 2 / STRETCH
             there = towards + factor[:, None] * (walkers[moving] - towards)
             new = log_density(there)
-            gain = (low.size - 1) * np.log(factor) + new - value[moving]
+            gain = (walkers.shape[1] - 1) * np.log(factor) + new - value[moving]
             better = np.log(random.random(moving.size)) < gain
             walkers[moving] = np.where(better[:, None], there, walkers[moving])
             value[moving] = np.where(better, new, value[moving])
-    return jnp.asarray(_places(walkers[:count], odds), fitted.places.dtype)
+    return walkers
 
 
 def _walking(places, odds):
