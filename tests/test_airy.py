@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.special
 import scipy.stats
 from assertions import close, gradient_is_central_difference
@@ -205,3 +206,13 @@ def test_single_precision():
     for function in (cp.airy_log_density, cp.airy_tail, cp.airy_budget):
         assert function(x).dtype == jnp.float32
         close(function(x), function(x.astype(float)), 1e-5)
+
+
+def test_the_mean_absolute_noise_is_the_integral_of_its_density():
+    x = np.linspace(0, 30, 20_001)
+    close(2 * scipy.integrate.simpson(x * np.exp(cp.airy_log_density(x)), x=x), cp.MEAN_ABSOLUTE, 1e-9)
+
+
+def test_a_released_count_drifts_down():
+    """Without noise, of 10 with shift 2 and drift 0.1: 12 exp(-0.1) - 2."""
+    close(cp.LogAiry(0.3, 2.0, 0.1).released(10.0, 0.0), 12 * np.exp(-0.1) - 2, 1e-9)

@@ -54,6 +54,14 @@ def test_the_multiplier_is_the_derivative_of_one_release():
         close(jax.grad(following)(star), cp.unstable_multiplier(0.3, 0.05, 0.2, **options), 1e-9)
 
 
+@pytest.mark.parametrize(("recruiters", "leaked"), [("spared", 0.05 / 0.35), ("everyone", 0.05 / 0.3)])
+def test_at_the_unstable_count_as_many_leave_as_are_recruited(recruiters, leaked):
+    """P(mu Z + mu^2 / 2 > tau) = `leaked` at the mu of the edge below n*, log((n* + c) / (n* - 1 + c)) / sigma."""
+    star = cp.unstable_count(0.3, 0.05, 0.2, sigma=0.1, shift=0.5, recruiters=recruiters)
+    mu = np.log((star + 0.5) / (star - 0.5)) / 0.1
+    close(scipy.stats.norm.sf(0.2 / mu - mu / 2), leaked, 1e-9)
+
+
 def test_limits_of_the_unstable_count():
     options = {"sigma": 0.1, "shift": 1.0}
     assert cp.unstable_count(0.3, 0.0, 0.2, **options) == np.inf

@@ -215,3 +215,16 @@ def test_what_is_no_count_is_named_with_its_row(counts, words):
         cp.simulate_release(cp.design("log-gaussian", 0.1), counts, key=jax.random.key(0))
     with pytest.raises(ValueError, match=rf"`counts` must be whole numbers in \[0, 2\^53\], but is {words}"):
         cp.release(cp.design("log-gaussian", 0.1), counts)
+
+
+def test_the_budget_of_a_path_adds_roots():
+    close(cp.path_budget(jnp.asarray([1.0, 4.0, 9.0])), 36, 1e-12)
+
+
+def test_epsilon_of_exactly_gaussian_releases_is_that_of_the_normal_profile():
+    """delta = Phi(mu / 2 - eps / mu) - e^eps Phi(-mu / 2 - eps / mu); by zCDP epsilon would be larger."""
+    mechanism, delta = cp.design("log-gaussian", 0.3), 1e-5
+    assert mechanism.shift == 1
+    epsilon, mu = float(cp.epsilon(mechanism, 4.0, delta)), float(cp.edge_mu(4.0, mechanism.sigma, 1.0))
+    above, below = scipy.stats.norm.cdf(mu / 2 - epsilon / mu), scipy.stats.norm.cdf(-mu / 2 - epsilon / mu)
+    close(above - np.exp(epsilon) * below, delta, 1e-6)
