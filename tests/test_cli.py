@@ -16,10 +16,11 @@ import scipy.optimize
 import typer
 import xarray
 from assertions import epsilon_of
+from scenarios import response
 
 import perfjax as pj
 from perfjax import cli
-from perfjax.cli import _shared, _simulate, _tune
+from perfjax.cli import _fit, _fitted, _reconstruct, _shared, _simulate, _sweep, _tune
 
 EVERY = pj.CumulativeError(first_release=0)  # what the commands minimise
 
@@ -614,3 +615,44 @@ def test_the_console_reads_no_styles(capsys):
     for shown in (text, table):
         _shared.console().print(shown)
     assert capsys.readouterr().out.count(text) == 4
+
+
+# What commands compute by themselves.
+
+
+def test_the_first_release_asked_for_is_taken():
+    found = _tune._objective(pj, _tune.ObjectiveName.cumulative_error, 3)
+    assert found.first_release == 3
+
+
+@pytest.mark.parametrize(("text", "ends"), [("5", (5, 5)), ("2..40", (2, 40)), ([2, 40], (2, 40))])
+def test_a_number_of_releases_is_that_number(text, ends):
+    assert _reconstruct._range(text) == ends
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(1.0, "0.5 times the bound"), (1.9, "as the bound says"), (9.0, "4.5 times")]
+)
+def test_an_error_far_from_the_bound_does_not_agree_with_it(error, words):
+    simulated = {"simulated_error": error, "simulated_standard_error": 0.1, "trials": 10}
+    assert words in _reconstruct._attained(simulated | {"bound": [2.0], "releases": [7], "best_releases": 7})
+
+
+def test_the_prior_of_the_survey_is_one_of_leave():
+    assert list(_fit._priors(pj.calibration, ["survey"])) == ["leave"]
+
+
+def test_a_regret_is_a_cost():
+    assert _fitted.cost_of(0.1) == "1.1 times"
+
+
+def test_a_result_does_not_go_into_a_folder_of_the_store(tmp_path):
+    with pytest.raises(ValueError, match="give two paths"):
+        _sweep._check_apart(tmp_path / "store", tmp_path / "store" / "a" / "b.nc")
+
+
+def test_the_law_sums_the_errors_of_all_releases_counted():
+    scenario = response(population=3.0, cap=5, rounds=1)
+    optimum = types.SimpleNamespace(scenario=scenario, objective=EVERY)
+    found = _tune._confirmed_by_law(pj, optimum, {"best": {"noise": 1.0}})["best"]["law_error"]
+    assert found == pytest.approx(float(pj.population_law(scenario, noise=1.0).expected_error.sum()), rel=1e-12)

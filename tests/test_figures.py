@@ -1,14 +1,17 @@
 """What the published figures claim, at small size; and that the command draws them."""
 
 import jax
+import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import pytest
 import xarray
 from pictures import drawn
+from scenarios import gaussian
 
 import perfjax as pj
 from perfjax import figures
+from perfjax.figures import best_noise, in_out_risk
 from perfjax.figures.best_noise import agreement
 
 GROWING = "more recruit than leave"
@@ -49,6 +52,18 @@ def test_figure_6_a_growing_population_gives_no_reason_for_privacy(tmp_path):
     shrinking = last.population.sel(regime=SHRINKING)
     assert np.all(shrinking.where(data.epsilon >= 1, drop=True) < 5)
     drawn(data, tmp_path, 4)
+
+
+def test_without_noise_a_record_is_known_from_the_means_with_and_without_it():
+    risk = in_out_risk.simulated_risk(jax.random.key(0), np.asarray([2]), jnp.zeros(3), 5)
+    assert np.max(risk) < 1e-12
+
+
+def test_collapsed_runs_are_counted_in_two_ways():
+    """At the floor a single user's error goes on to be counted."""
+    scenario = gaussian(0.3, population=3.0, leave=1.0, recruit=0.2, rounds=3)
+    found = best_noise.simulated_errors(scenario, key=jax.random.key(0), trials=20)
+    assert found["floor"] > 1.5 * found["survived"]
 
 
 def test_no_privacy_is_no_greatest_budget():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from assertions import finite
+from assertions import close, finite
 from cases import TWO_LEAKED, TWO_USERS, leaked_in_the_law
 from scenarios import gaussian, published, response
 
@@ -323,3 +323,34 @@ def test_the_derivative_without_a_floor_is_its_central_difference(objective):
             12 * step[i]
         )
         assert abs(found / difference - 1) < 1e-8
+
+
+def enumerated_rows(p, q, r, cap, recruiters):
+    """P(m users follow n), from 1 to `cap`: leaked ones leave with probability q, recruits join with probability r."""
+    binomial, rows = scipy.stats.binom.pmf, np.zeros((cap + 1, cap + 1))
+    for n in range(1, cap + 1):
+        for k in range(n + 1):
+            recruiting = n if recruiters == "everyone" else n - k
+            stay, join = binomial(range(k + 1), k, q)[::-1], binomial(range(recruiting + 1), recruiting, r)
+            following = np.convolve(stay, join)
+            np.add.at(rows[n], np.clip(n - k + np.arange(following.size), 1, cap), binomial(k, n, p) * following)
+    return rows
+
+
+@pytest.mark.parametrize("recruiters", ["spared", "everyone"])
+def test_few_users_are_enumerated(recruiters):
+    """Every quantity of two releases after the first one, from three users, with another noise at each."""
+    q, r, cap, epsilons = 0.6, 0.3, 5, np.asarray([0.5, 1.5, 1.0])
+    scenario = response(population=3.0, leave=q, recruit=r, recruiters=recruiters, cap=cap, rounds=2)
+    law = pj.population_law(scenario, noise=jnp.asarray(epsilons))
+    n = np.arange(cap + 1)
+    every = alive = (n == 3).astype(float)
+    for t, epsilon in enumerate(epsilons):
+        error = np.append(0, [float(scenario.error(k, epsilon)) for k in n[1:]])
+        mean = every @ n
+        found = (law.mean[t], law.std[t] ** 2, law.expected_error[t], law.surviving_error[t])
+        close(found, [mean, every @ (n - mean) ** 2, every @ error, alive @ error], 1e-9)
+        close(law.collapse_probability[t], 1 - np.sum(alive), 1e-9)
+        rows = enumerated_rows(1 / (1 + np.exp(-epsilon)), q, r, cap, recruiters)
+        every, alive = every @ rows, np.where(n <= 1, 0, alive @ rows)
+    close(law.collapse_time, 1 + (1 - law.collapse_probability[1]), 1e-9)  # of two releases

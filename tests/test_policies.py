@@ -89,6 +89,12 @@ def test_log_linear_rules():
     assert np.isfinite(policy(0.0, 0))
 
 
+def test_a_policy_is_kept_in_a_file(tmp_path):
+    policy = pj.TablePolicy([0.0, 12.0], [[1.0, 2.0], [0.25, 0.1]])
+    pj.save_scenario(small(rounds=1).replace(policy=policy), tmp_path / "s.toml")
+    assert eqx.tree_equal(pj.load_scenario(tmp_path / "s.toml").policy, policy)
+
+
 @pytest.mark.slow
 def test_policies_travel_in_scenario_files(tmp_path):
     scenario = small(rounds=1)

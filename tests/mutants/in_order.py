@@ -18,10 +18,10 @@ seconds, called = collections.defaultdict(float), {}
 
 
 def pytest_collection_modifyitems(items):
-    """In the order asked for."""
+    """In the order asked for, after those that no order knows, which are new."""
     if ORDER:
         rank = {test: k for k, test in enumerate(json.loads(pathlib.Path(ORDER).read_text(encoding="utf-8")))}
-        items.sort(key=lambda item: rank.get(item.nodeid, len(rank)))
+        items.sort(key=lambda item: rank.get(item.nodeid, -1))
 
 
 @pytest.hookimpl(hookwrapper=True)

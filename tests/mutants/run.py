@@ -244,6 +244,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="at once (2)")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds until a mutant counts as killed (1800)")
     parser.add_argument("--again", action="store_true", help="also those of which there is a result")
+    parser.add_argument("--survivors", action="store_true", help="also those that survived")
     parser.add_argument("--no-baseline", action="store_true", help="do not run the tests without a mutant first")
     parser.add_argument("--check", action="store_true", help="check that all can be applied, and end")
     parser.add_argument("--save", action="store_true", help="write the table of what is known into tests/README.md")
@@ -255,6 +256,8 @@ def main() -> None:
         print(f"{len(chosen)} mutants can be applied.")
         return
     done = {} if given.again else known()
+    if given.survivors:
+        done = {key: result for key, result in done.items() if result["by"] != SURVIVED}
     if left := [m for m in chosen if m.key not in done]:
         campaign(left, given.jobs, given.timeout, first=not given.no_baseline)
     print(table(chosen), end="")
