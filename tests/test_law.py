@@ -13,7 +13,8 @@ from cases import TWO_LEAKED, TWO_USERS, leaked_in_the_law
 from scenarios import gaussian, published, response
 
 import perfjax as pj
-from perfjax.law import law_of
+from perfjax.law import chain_of, law_of
+from perfjax.law._nodes import on_every_other
 from perfjax.law._normal import density_and_tail
 
 
@@ -354,3 +355,26 @@ def test_few_users_are_enumerated(recruiters):
         rows = enumerated_rows(1 / (1 + np.exp(-epsilon)), q, r, cap, recruiters)
         every, alive = every @ rows, np.where(n <= 1, 0, alive @ rows)
     close(law.collapse_time, 1 + (1 - law.collapse_probability[1]), 1e-9)  # of two releases
+
+
+def test_a_chain_of_few_users_costs_what_its_runs_do():
+    """Errors of runs that never collapsed, and the penalty for every release from a collapse on."""
+    q, r, cap, epsilon, penalty = 0.6, 0.3, 5, 0.8, 7.0
+    scenario = response(epsilon, population=3.0, leave=q, recruit=r, cap=cap, rounds=3)
+    n = np.arange(cap + 1)
+    error = np.append(0, [float(scenario.error(k, epsilon)) for k in n[1:]])
+    rows = enumerated_rows(1 / (1 + np.exp(-epsilon)), q, r, cap, "spared")
+    alive, expected = (n == 3).astype(float), 0.0
+    for _ in range(scenario.rounds + 1):
+        expected += alive @ error + penalty * (1 - np.sum(alive))
+        alive = np.where(n <= 1, 0, alive @ rows)
+    chain = chain_of(scenario, penalty=jnp.asarray(penalty))
+    close(jax.jit(lambda x: chain.value(x))(jnp.full(4, epsilon)), expected, 1e-9)
+
+
+def test_weights_go_to_the_nearer_of_every_other_node():
+    """All of them at 83, whose neighbours that stay are 80 and 90."""
+    nodes = jnp.append(jnp.arange(80.0), jnp.asarray([80.0, 83.0, 90.0]))
+    found = on_every_other(nodes, jnp.zeros(83).at[81].set(1.0))
+    close(found[80:], [0.7, 0.3], 1e-12)
+    assert not np.any(found[:80])

@@ -10,7 +10,7 @@ Every mutant is one small change of the library, such as a real mistake would ma
     tests = ["test_law.py"]      # likeliest to notice first; those at the top of the file if left out
 
 Each is applied to a copy of the tracked files, and the default tests named are run on it up to the first failure.
-Results are kept in `build/mutants.jsonl`: a run that was stopped goes on where it was. Neither pytest nor CI runs this.
+Results are kept in `results.jsonl`: a run that was stopped goes on where it was. Neither pytest nor CI runs this.
 """
 
 import argparse
@@ -34,7 +34,8 @@ from typing import NamedTuple
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
-RESULTS, CACHE, NOTES = (ROOT / "build" / f"mutants{end}" for end in (".jsonl", "_cache", "_notes.json"))
+RESULTS = HERE / "results.jsonl"
+CACHE, NOTES = (ROOT / "build" / f"mutants_{name}" for name in ("cache", "notes.json"))
 README, BEGIN, END = HERE.parent / "README.md", "<!-- campaign: begin -->\n", "<!-- campaign: end -->\n"
 QUICK = 2.0  # seconds of a test
 KEY = ("package", "name", "digest")
@@ -192,7 +193,7 @@ def known() -> dict[tuple[str, ...], dict]:
 
 def campaign(chosen: list[Mutant], jobs: int, timeout: float, *, first: bool) -> None:
     """Run mutants, several at a time, and write and print each result as it comes; `first` without any."""
-    RESULTS.parent.mkdir(exist_ok=True)
+    CACHE.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as temporary, ThreadPoolExecutor(jobs) as pool:
         copies = [copied(pathlib.Path(temporary) / str(k)) for k in range(jobs)]
 
