@@ -227,7 +227,8 @@ def test_who_joined_otherwise_is_no_recruit_of_few_users():
     """Nobody leaves or recruits: with two that joined otherwise, three users are five, for sure."""
     nobody_leaked = jnp.zeros((1, 41)).at[0, 0].set(1.0)
     n, end, inflow = (jnp.asarray([x]) for x in (3.0, 5.0, 2.0))
-    close(_few.log_few(pj.Participation(0.0, 0.0, cap=100), nobody_leaked, n, end, inflow), 0, 1e-12)
+    log_p = eqx.filter_jit(_few.log_few)(pj.Participation(0.0, 0.0, cap=100), nobody_leaked, n, end, inflow)
+    close(log_p, 0, 1e-12)
 
 
 def test_the_spread_over_a_missing_round_has_two_parts():
