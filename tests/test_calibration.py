@@ -445,6 +445,13 @@ def test_stretched_walkers_keep_the_distribution_they_walk_in():
     assert abs(np.mean(np.sum(moved**2, axis=1)) - 3) < 0.15
 
 
+def test_growth_is_quoted_at_the_median_noise(varied):
+    """Of bits, whatever the users: 1 + r - (q + r) p."""
+    q, r = (float(varied.fitted.estimate[name]) for name in ("leave", "recruit"))
+    growth = 1 + r - (q + r) / (1 + np.exp(-np.median(EPSILONS[:-1])))
+    close(np.exp(varied.fitted.log_growth), growth, 1e-6)
+
+
 def test_a_fitted_scenario_starts_from_the_last_count(varied):
     assert varied.fitted.scenario.population == counted(EPSILONS).population[-1]
 

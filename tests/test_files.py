@@ -75,6 +75,13 @@ def test_float32_survives_a_file_exactly(tmp_path):
     assert eqx.tree_equal(pj.load_scenario(tmp_path / "s.toml").astype("float32"), single)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(np.inf, "inf"), (-np.inf, "-inf"), (np.nan, "nan"), ([1.5, -np.inf], "[1.5, -inf]")]
+)
+def test_numbers_that_are_not_finite_are_those_of_toml(value, text):
+    assert files.toml_value(value) == text
+
+
 def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(tmp_path):
     path = tmp_path / "none" / "s.toml"
     with pytest.raises(FileNotFoundError) as error:

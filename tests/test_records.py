@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from perfjax._csv import read_table
 from perfjax.reconstruction.records import read_column, sample_columns, sample_records, scaled
 
 
@@ -73,3 +74,9 @@ def test_bad_values_are_one_clear_line(tmp_path):
         read_column(tmp_path / "binary.csv", "c")
     with pytest.raises(OSError, match=r"missing\.csv"):
         read_column(tmp_path / "missing.csv", "c")
+
+
+def test_the_byte_order_mark_of_a_spreadsheet_is_no_part_of_a_name(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_bytes("users,noise\n100,1\n".encode("utf-8-sig"))
+    assert read_table(path).names == ["users", "noise"]
