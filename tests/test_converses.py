@@ -148,6 +148,13 @@ def test_the_best_generalised_gaussian_beats_the_normal():
     assert jnp.min(coefficient) > cp.BEST_COEFFICIENT
 
 
+def test_a_weighted_budget_is_the_mean_over_groups():
+    """Three members of groups of two for each who is alone."""
+    sigma = cp.log_gaussian_sigma(0.3, 1.5)
+    alone, two = (cp.edge_budget(n, sigma, 1.5) for n in (1.0, 2.0))
+    close(cp.weighted_budget(1.5, jnp.asarray([1.0, 3.0]), 0.3), (alone + 3 * two) / 4, 1e-12)
+
+
 @pytest.mark.slow
 def test_the_best_shift_balances_groups_of_one_against_the_others():
     weights, r = jnp.ones(20), 0.25
