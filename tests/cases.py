@@ -16,6 +16,7 @@ __all__ = [
     "TWO_LEAKED",
     "TWO_USERS",
     "ExactLeak",
+    "enumerated_rows",
     "in_two_dimensions",
     "leaked_in_the_law",
     "recomputed_mixture",
@@ -174,3 +175,18 @@ def leaked_in_the_law(mechanism, leakage, n, noise, shared, *, counts):
         return leaked_counts(leakage, n[None], alone, jnp.ones((1, 1)), jnp.arange(counts, dtype=n.dtype))[0]
 
     return probabilities(*map(jnp.asarray, (n, noise, shared)))
+
+
+def enumerated_rows(p, q, r, cap, recruiters):
+    """P(m users follow n), from 1 to `cap`: leaked ones leave with probability q, recruits join with probability r.
+
+    Leaks have the probability p, independently of each other; the floor is 1.
+    """
+    binomial, rows = scipy.stats.binom.pmf, np.zeros((cap + 1, cap + 1))
+    for n in range(1, cap + 1):
+        for k in range(n + 1):
+            recruiting = n if recruiters == "everyone" else n - k
+            stay, join = binomial(range(k + 1), k, q)[::-1], binomial(range(recruiting + 1), recruiting, r)
+            following = np.convolve(stay, join)
+            np.add.at(rows[n], np.clip(n - k + np.arange(following.size), 1, cap), binomial(k, n, p) * following)
+    return rows

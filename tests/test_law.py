@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from assertions import close, finite
-from cases import TWO_LEAKED, TWO_USERS, leaked_in_the_law
+from cases import TWO_LEAKED, TWO_USERS, enumerated_rows, leaked_in_the_law
 from scenarios import gaussian, published, response
 
 import perfjax as pj
@@ -324,18 +324,6 @@ def test_the_derivative_without_a_floor_is_its_central_difference(objective):
             12 * step[i]
         )
         assert abs(found / difference - 1) < 1e-8
-
-
-def enumerated_rows(p, q, r, cap, recruiters):
-    """P(m users follow n), from 1 to `cap`: leaked ones leave with probability q, recruits join with probability r."""
-    binomial, rows = scipy.stats.binom.pmf, np.zeros((cap + 1, cap + 1))
-    for n in range(1, cap + 1):
-        for k in range(n + 1):
-            recruiting = n if recruiters == "everyone" else n - k
-            stay, join = binomial(range(k + 1), k, q)[::-1], binomial(range(recruiting + 1), recruiting, r)
-            following = np.convolve(stay, join)
-            np.add.at(rows[n], np.clip(n - k + np.arange(following.size), 1, cap), binomial(k, n, p) * following)
-    return rows
 
 
 @pytest.mark.parametrize("recruiters", ["spared", "everyone"])

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from cases import in_two_dimensions
+from cases import enumerated_rows, in_two_dimensions
 from oracle import cases
 from scenarios import gaussian, response
 
@@ -254,18 +254,11 @@ def test_without_users_nothing_happens(scenario):
 
 def chain(n_0, rounds, p, q, r, cap, recruiters):
     """The exact law of n_T for leaks of probability p independent of each other; floor 1."""
-    binom = scipy.stats.binom.pmf
+    rows = enumerated_rows(p, q, r, cap, recruiters)
     law = np.zeros(cap + 1)
     law[n_0] = 1
     for _ in range(rounds):
-        following = np.zeros(cap + 1)
-        for n in np.nonzero(law)[0]:
-            for k in range(n + 1):
-                recruiting = n if recruiters == "everyone" else n - k
-                stayed = np.convolve(binom(range(k + 1), k, q)[::-1], binom(range(recruiting + 1), recruiting, r))
-                reached = np.clip(n - k + np.arange(stayed.size), 1, cap)
-                np.add.at(following, reached, law[n] * binom(k, n, p) * stayed)
-        law = following
+        law = law @ rows
     return law
 
 

@@ -169,7 +169,7 @@ def baseline(pool: ThreadPoolExecutor, copies: list[pathlib.Path], files: list[s
     def part(k):
         path = copies[k] / "notes.json"
         found = outcome(copies[k], files[k :: len(copies)], None, MUTANTS_NOTES=str(path))
-        return *found, json.loads(path.read_text(encoding="utf-8"))
+        return *found, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
     parts = list(pool.map(part, range(min(len(copies), len(files)))))
     for _, _, found in parts:
