@@ -83,8 +83,9 @@ def _is_beaten(basins, around, values):
     best = basins.log_value[0]
     apart = jnp.diff(around)
     reach = jnp.maximum(jnp.pad(apart, (1, 0)), jnp.pad(apart, (0, 1)))
-    is_followed = (jnp.abs(around[:, None] - basins.place) < reach[:, None]) & jnp.isfinite(basins.log_value)
-    others = _dips(values) & ~jnp.any(is_followed, axis=1)
+    near = jnp.abs(around[:, None] - basins.place[None]) < reach[:, None]
+    is_followed = jnp.any(near & jnp.isfinite(basins.log_value)[None], axis=1)
+    others = _dips(values) & ~is_followed
     lower = values < best - max(LOWER, 64 * float(jnp.finfo(values.dtype).eps))
     return jnp.any(lower | (others & (_lowest(values) < best)))
 
