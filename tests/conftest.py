@@ -6,11 +6,19 @@ import signal
 import sys
 
 import jax
+import jaxlib.version
 import pytest
 
 MAPS = pathlib.Path("/proc/self/maps")
 MANY_MAPS = 20_000
 MARKS = pathlib.Path(__file__).with_name("marks")
+
+# Most of what tests take is compiling, and most of that makes programs faster which then run once. README's blocks,
+# docstrings and notebooks run what users do; `XLA_FLAGS= pytest` tests that. XLA ends at a flag it does not know.
+FLAGS = ["--xla_backend_optimization_level=0"]
+if jaxlib.version.__version_info__ < (0, 11):
+    FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
