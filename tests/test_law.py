@@ -14,8 +14,11 @@ from scenarios import gaussian, published, response
 
 import perfjax as pj
 from perfjax.law import chain_of, law_of
+from perfjax.law._kernel import _normal_rows, _rounded_normal
+from perfjax.law._law import _extrapolated
 from perfjax.law._nodes import on_every_other
 from perfjax.law._normal import density_and_tail
+from perfjax.leakage import GivenNoise
 
 
 @pytest.fixture(scope="module")
@@ -366,3 +369,36 @@ def test_weights_go_to_the_nearer_of_every_other_node():
     found = on_every_other(nodes, jnp.zeros(83).at[81].set(1.0))
     close(found[80:], [0.7, 0.3], 1e-12)
     assert not np.any(found[:80])
+
+
+def test_a_row_of_many_users_has_the_moments_of_its_normal():
+    """On whole numbers the hat functions add the variance of a uniform's interpolation, 1/6."""
+    one = [jnp.asarray([[x]]) for x in (1.01, 0.3, 1.0)]
+    row = _normal_rows(jnp.asarray([500.0]), *one, jnp.arange(1001.0))[0]
+    mean = row @ np.arange(1001.0)
+    close([np.sum(row), mean, row @ (np.arange(1001.0) - mean) ** 2], [1, 505, 150 + 1 / 6], 1e-6)
+    capped = _normal_rows(jnp.asarray([500.0]), *one, jnp.arange(506.0))[0]
+    close([np.sum(capped), capped[-1]], [1, np.sum(row[505:])], 0.02)  # the last node has all that would be above
+
+
+@pytest.mark.parametrize("spread", [0.2, 0.05])
+def test_a_count_of_leaked_users_has_the_mean_and_the_rounded_variance_of_its_normal(spread):
+    k = jnp.arange(61.0)
+    given = GivenNoise(*(jnp.asarray(x) for x in (0.45, 0.55, spread, 0.2)))
+    chance = _rounded_normal(jnp.asarray(60.0), given, k)
+    mean = chance @ k
+    close([np.sum(chance), mean, chance @ (k - mean) ** 2], [1, 27, 60 * spread + 1 / 12], 1e-6)
+
+
+def test_the_error_of_nobody_is_infinite():
+    """Everybody leaves: at release 1 some of two users may be left, or none, whose error is infinite."""
+    law = pj.population_law(gaussian(1.0, population=2.0, leave=1.0, recruit=0.0, floor=0.0, cap=4.0, rounds=1))
+    assert 0 < law.probability[1, 0] < 1
+    assert np.isfinite(law.expected_error[0])
+    assert law.expected_error[1] == np.inf
+
+
+def test_an_error_that_goes_with_the_squared_spacing_is_extrapolated_away():
+    truth, spacing = jnp.asarray([3.0, 50.0]), 0.4
+    fine, coarse = (truth + jnp.asarray([1.0, -2.0]) * h**2 for h in (spacing, 2 * spacing))
+    close(_extrapolated(fine, coarse), truth, 1e-12)

@@ -65,6 +65,37 @@ def test_recomputed_is_a_mixture_of_noncentral_chi_squares(dim):
     close(found, [recomputed_mixture(g, m, t, dim) for _, m, g, t in settings], 1e-8, of=settings)
 
 
+def recomputed_at(s, gamma, n, tau, dim):
+    """P(Lambda > tau | distance s > 0): below a level, a noncentral chi-square variable."""
+    level = n * dim * np.log1p(1 / (n - 1)) + n * n * s**2 / ((n - 1) * gamma**2) - 2 * n * tau
+    return scipy.stats.ncx2.cdf(np.maximum(level, 0), dim, np.maximum(n * s**2 / gamma**2, 1e-9))
+
+
+def test_of_one_dimension_recomputed_given_the_distance_is_a_noncentral_chi_square():
+    s, gamma, n, tau = np.array([[1.2, 0.7, 3.0, 0.1], [0.8, 2.0, 5.0, 0.02], [3.5, 20.0, 100.0, 0.02]]).T
+    found = leak_probability_given_distance(s, gamma, n, threshold=tau, dim=1, outside="recomputed")
+    close(found, recomputed_at(s, gamma, n, tau, 1), 1e-9)
+
+
+def test_two_records_clipped_hard_are_at_one_of_two_distances():
+    """Of dimension one they are at -R or R: half of the pairs are 2 R apart, each R from the mean of both."""
+    radius, tau = 1e-3, 0.1
+    found = leak(radius, 2.0, tau, 1, outside="recomputed", clip_radius=radius)
+    apart = recomputed_at(radius, radius, 2.0, tau, 1)
+    together = scipy.stats.chi2.cdf(2 * np.log(2) - 4 * tau, 1)
+    close(found, (apart + together) / 2, 0.01)  # of 1024 pairs, and some records lie within the radius
+
+
+def test_a_count_leaks_nobody_or_everybody():
+    """Of three users who leave when they are leaked, three are left or none."""
+    mechanism, leakage = pj.ShiftedLogCount(0.5, 3.0), pj.LikelihoodRatioAbove(0.3)
+    who = pj.Participation(leave=1.0, recruit=0.0, floor=0.0, cap=5.0)
+    law = pj.population_law(pj.Scenario(mechanism, leakage, who, population=3.0, rounds=1))
+    leaked = float(pj.leak_probability(mechanism, leakage, 3.0))
+    assert 0.05 < leaked < 0.45
+    np.testing.assert_allclose(law.probability[1], [leaked, 0, 0, 1 - leaked, 0, 0], atol=1e-12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dim", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(12, marks=pytest.mark.slow)])
 def test_recomputed_given_the_distance_is_a_noncentral_chi_square(dim):
@@ -76,13 +107,8 @@ def test_recomputed_given_the_distance_is_a_noncentral_chi_square(dim):
         )
     )
     found = leak_probability_given_distance(s, gamma, n, threshold=tau, dim=dim, outside="recomputed")
-    argument = n * dim * np.log1p(1 / (n - 1)) + n * n * s**2 / ((n - 1) * gamma**2) - 2 * n * tau
-    centrality = n * s**2 / gamma**2
-    exact = np.where(
-        s == 0,
-        scipy.stats.chi2.cdf(np.maximum(argument, 0), dim),
-        scipy.stats.ncx2.cdf(np.maximum(argument, 0), dim, np.maximum(centrality, 1e-9)),
-    )
+    at_0 = scipy.stats.chi2.cdf(np.maximum(n * dim * np.log1p(1 / (n - 1)) - 2 * n * tau, 0), dim)
+    exact = np.where(s == 0, at_0, recomputed_at(s, gamma, n, tau, dim))
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-9)
     single = leak_probability_given_distance(
         *cast("float32", s, gamma, n), threshold=jnp.asarray(tau, "float32"), dim=dim, outside="recomputed"

@@ -211,9 +211,13 @@ def test_every_path_stays_in_its_range(leave, recruit, threshold, log_noise, log
 
 def test_a_trajectory_prints_and_exports_itself():
     path = pj.mean_field(gaussian())
-    assert str(path).splitlines()[0] == "Trajectory of releases 0..10"
+    text = str(path)
+    assert text.splitlines()[0] == "Trajectory of releases 0..10"
+    assert f"sum {float(np.sum(path.error)):.4g}" in text
     data = path.to_xarray()
     assert data.sizes == {"release": 11}
+    units = {name: data[name].attrs["units"] for name in data}
+    assert units == {"population": "users", "leak_probability": "1", "error": "squared error"}
     np.testing.assert_array_equal(data["population"], path.population)
     assert math.isclose(float(data["error"].sum()), float(path.error.sum()))
 
