@@ -72,7 +72,8 @@ def pure_renyi(*, orders: ArrayLike, epsilon: ArrayLike) -> Float[Array, "..."]:
     """
     orders, epsilon = as_same_shape(orders=orders, epsilon=epsilon)
     orders, epsilon = in_range(orders, "orders", 1.0), in_range(epsilon, "epsilon", 0.0)
-    ordinary = (orders > 1) & (orders < jnp.inf) & (epsilon < jnp.inf)
+    # Where exp(-ε) is 0, or the order or its product with ε infinite, the divergence is ε.
+    ordinary = (orders > 1) & ((orders - 1) * epsilon < jnp.inf) & (orders < jnp.inf) & (jnp.exp(-epsilon) > 0)
     orders_, epsilon_ = jnp.where(ordinary, orders, 2), jnp.where(ordinary, epsilon, 1)
     divergence = _log_cosh_ratio(epsilon_ / 2, (orders_ - 1) * epsilon_) / (orders_ - 1)
     return jnp.where(ordinary, divergence, jnp.where(orders == 1, _kullback_leibler(epsilon), epsilon))
