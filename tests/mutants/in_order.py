@@ -1,8 +1,9 @@
 """A plugin of pytest for the campaign.
 
-`MUTANTS_ORDER` names a JSON list of tests to run in that order, before all others. `MUTANTS_NOTES` names a JSON file to
-write: of each test, the seconds it took, and which functions of perfjax it called. What an earlier test of the same
-process had compiled, it did not call: notes say what to try first, not what can be left out.
+`MUTANTS_ORDER` names a JSON list of tests to run in that order, after the others of `MUTANTS_FILES`, which are new.
+`MUTANTS_NOTES` names a JSON file to write: of each test, the seconds it took, and which functions of perfjax it called.
+What an earlier test of the same process had compiled, it did not call: notes say what to try first, not what can be
+left out.
 """
 
 import collections
@@ -13,7 +14,7 @@ import sys
 
 import pytest
 
-ORDER, NOTES = (os.environ.get(name) for name in ("MUTANTS_ORDER", "MUTANTS_NOTES"))
+ORDER, FILES, NOTES = (os.environ.get(f"MUTANTS_{name}") for name in ("ORDER", "FILES", "NOTES"))
 seconds, called = collections.defaultdict(float), {}
 
 
@@ -21,6 +22,8 @@ def pytest_collection_modifyitems(items):
     """In the order asked for, after those that no order knows, which are new."""
     if ORDER:
         rank = {test: k for k, test in enumerate(json.loads(pathlib.Path(ORDER).read_text(encoding="utf-8")))}
+        files = FILES.split(os.pathsep)
+        items[:] = [item for item in items if item.nodeid in rank or item.nodeid.partition("::")[0] in files]
         items.sort(key=lambda item: rank.get(item.nodeid, -1))
 
 

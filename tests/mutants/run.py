@@ -38,6 +38,7 @@ RESULTS = HERE / "results.jsonl"
 CACHE, NOTES = (ROOT / "build" / f"mutants_{name}" for name in ("cache", "notes.json"))
 README, BEGIN, END = HERE.parent / "README.md", "<!-- campaign: begin -->\n", "<!-- campaign: end -->\n"
 QUICK = 2.0  # seconds of a test
+ELSEWHERE = 10  # tests that call the changed function, from files that the mutant does not name
 KEY = ("package", "name", "digest")
 SURVIVED, TIMEOUT = "SURVIVED", "timeout"
 RUNNING: set[Popen] = set()
@@ -135,7 +136,8 @@ def end(process: Popen) -> None:
 def ordered(mutant: Mutant, notes: dict[str, list]) -> list[str]:
     """Tests by how soon they may notice: those that call the changed function, then those that are quick.
 
-    File by file: going back and forth between files would make their fixtures again.
+    File by file: going back and forth between files would make their fixtures again. Of other files than the mutant
+    names, the quickest that call the function.
     """
     files = {f"tests/{test}": k for k, test in enumerate(mutant.tests)}
     source = (ROOT / "perfjax" / mutant.file).read_text(encoding="utf-8")
@@ -146,7 +148,9 @@ def ordered(mutant: Mutant, notes: dict[str, list]) -> list[str]:
         file, (seconds, called) = files[test.partition("::")[0]], notes[test]
         return (0, file, seconds) if place in called else (1, seconds > QUICK, file)
 
-    return sorted((test for test in notes if test.partition("::")[0] in files), key=rank)
+    named = sorted((test for test in notes if test.partition("::")[0] in files), key=rank)
+    others = [test for test, (_, called) in notes.items() if place in called and test.partition("::")[0] not in files]
+    return named + sorted(others, key=lambda test: notes[test][0])[:ELSEWHERE]
 
 
 def run(mutant: Mutant, folder: pathlib.Path, timeout: float, order: list[str]) -> dict:
@@ -156,7 +160,10 @@ def run(mutant: Mutant, folder: pathlib.Path, timeout: float, order: list[str]) 
     listed.write_text(json.dumps(order), encoding="utf-8")
     path.write_text(mutant.applied(source), encoding="utf-8")
     try:
-        by, _ = outcome(folder, mutant.tests, timeout, "-x", MUTANTS_ORDER=str(listed))
+        others = dict.fromkeys(test.removeprefix("tests/").partition("::")[0] for test in order)
+        files = tuple(dict.fromkeys((*mutant.tests, *others)))
+        named = os.pathsep.join(f"tests/{test}" for test in mutant.tests)
+        by, _ = outcome(folder, files, timeout, "-x", MUTANTS_ORDER=str(listed), MUTANTS_FILES=named)
     finally:
         path.write_text(source, encoding="utf-8")
     return dict(zip(KEY, mutant.key, strict=True)) | {"by": by, "seconds": round(time.monotonic() - start, 1)}
