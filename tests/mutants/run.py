@@ -208,7 +208,7 @@ def campaign(chosen: list[Mutant], jobs: int, timeout: float, *, first: bool) ->
             folder = copies.pop()  # there are as many as threads
             killers = [f"tests/{result['by']}" for key, result in before.items() if key[:2] == mutant.key[:2]]
             try:
-                return run(mutant, folder, timeout, killers + ordered(mutant, notes))
+                return run(mutant, folder, timeout, [x for x in killers if "::" in x] + ordered(mutant, notes))
             finally:
                 copies.append(folder)
 
