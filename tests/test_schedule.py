@@ -310,7 +310,7 @@ def test_single_precision_agrees():
     double, single = pj.tune_schedule(gaussian()), pj.tune_schedule(gaussian().astype("float32"))
     assert single.noise.dtype == jnp.float32
     close(single.value, double.value, 1e-5)
-    close(single.noise, double.noise, 1e-3)
+    close(single.noise, double.noise, 3e-3)  # the square root of its rounding, 6e-8, with a factor of 12
 
 
 def test_gradients_of_a_hundred_thousand_releases_fit_in_memory():
