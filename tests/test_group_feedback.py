@@ -142,7 +142,6 @@ def test_a_release_of_0_leaks_nobody():
     close(found, 0.379478, 1e-6)  # without clipping 0.6081
 
 
-@pytest.mark.slow
 def test_error_and_privacy_of_the_mechanism():
     mechanism = pj.ShiftedLogCount.from_tolerance(0.2, 1.0)
     n = jnp.asarray([0.0, 1.0, 50.0])
