@@ -94,6 +94,13 @@ def test_two_users_are_leaked_together_as_often_as_records_say():
     np.testing.assert_allclose(shares, TWO_LEAKED, atol=1.1e-4)
 
 
+def test_leaked_users_recruit_where_everyone_does():
+    """At a large budget all are leaked and none leaves: every user brings another one, or none does."""
+    scenario = response(30.0, population=40.0, leave=0.0, recruit=1.0, recruiters="everyone", cap=1000, rounds=2)
+    runs = pj.simulate_counts(scenario, key=jax.random.key(0), trials=2)
+    np.testing.assert_array_equal(runs.population, [[40, 80, 160]] * 2)
+
+
 @pytest.mark.slow
 def test_users_share_the_noise():
     """One round at 20,000 users: the leaked count varies far more than independent leaks would."""
