@@ -1,6 +1,7 @@
 """Policies: noise that reacts to how many users are left."""
 
 import abc
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,6 +12,9 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax.mechanisms import AbstractMechanism
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["AbstractPolicy", "LogLinearPolicy", "TablePolicy"]
 

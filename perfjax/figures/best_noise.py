@@ -11,6 +11,7 @@
 import functools
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -26,6 +27,9 @@ from perfjax.objectives import CumulativeBound, CumulativeError, score_runs
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
 from perfjax.tuning import tune
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["FIGURES", "agreement", "draw", "draw_lines", "law_error", "recipe", "simulated_errors", "summary"]
 

@@ -1,6 +1,7 @@
 """Figures of count privacy: budgets by group size, errors, the shift, noises, and groups that grow or die out."""
 
 import math
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,9 @@ from perfjax.mechanisms import ShiftedLogCount
 from perfjax.participation import Participation
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["FIGURES", "budgets", "errors", "noises", "shift", "trajectories"]
 

@@ -13,6 +13,7 @@ values of this module are at κ = 1: multiply by κ.
 import functools
 import itertools
 import math
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -24,6 +25,9 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax._linear import product
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["Design", "a_optimal", "basic_optimal", "bound", "c_optimal"]
 

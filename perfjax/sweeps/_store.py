@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from perfjax.sweeps._definition import differences
 from perfjax.sweeps._grid import Grid
 from perfjax.sweeps._program import Layout
 from perfjax.sweeps._results import completed, variable_layouts
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["BOOKKEEPING", "DIGEST", "SECONDS", "Store", "check_place", "is_whole", "listed", "marks", "opened"]
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -24,6 +25,9 @@ from perfjax.sweeps._program import Program, as_devices, bound, compiled_program
 from perfjax.sweeps._progress import reporting
 from perfjax.sweeps._results import InMemory
 from perfjax.sweeps._store import Store, check_place, listed
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["sweep"]
 

@@ -1,5 +1,7 @@
 """The best noise and clipping radius together."""
 
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,9 @@ from perfjax.tuning._budgets import printed_budgets
 from perfjax.tuning._constant import as_log_bounds
 from perfjax.tuning._descent import at_bound, best_of, descend
 from perfjax.tuning._optimum import Status, first_status, status_field
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["ClippingOptimum", "tune_clipping"]
 

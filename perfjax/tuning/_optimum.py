@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,6 +14,9 @@ from perfjax.objectives import AbstractObjective, counted_words
 from perfjax.privacy import Privacy
 from perfjax.scenario import Scenario
 from perfjax.tuning._budgets import printed_budgets
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["Optimum", "Status", "first_status", "status_field"]
 
