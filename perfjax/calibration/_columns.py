@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -88,7 +88,7 @@ def load_series(
 
 
 @contextlib.contextmanager
-def by_column(path: str | os.PathLike, named: Mapping[str, str | None]) -> Iterator[None]:
+def by_column(path: str | os.PathLike, named: Mapping[str, str | None]) -> Generator[None]:
     """Let a `ValueError` about a column of a series say the file, and the name that the column has there."""
     try:
         yield

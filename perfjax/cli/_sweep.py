@@ -5,7 +5,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated
 
@@ -75,7 +75,7 @@ def _check_apart(store: Path | None, out: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def _warnings_in_one_line() -> Iterator[None]:
+def _warnings_in_one_line() -> Generator[None]:
     """Show warnings as the command shows its errors."""
 
     def show(message, *_, **__) -> None:
@@ -87,7 +87,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _leaving_together(several: bool) -> Iterator[None]:
+def _leaving_together(several: bool) -> Generator[None]:
     """On Ctrl-C, which processes of one terminal hear alike, let none end before the others: JAX would abort those."""
     try:
         yield

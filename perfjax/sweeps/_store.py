@@ -8,7 +8,7 @@ import secrets
 import shutil
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -302,7 +302,7 @@ def _zarr():
 
 
 @contextlib.contextmanager
-def _told(path: Path, comfort: str = "") -> Iterator[None]:
+def _told(path: Path, comfort: str = "") -> Generator[None]:
     """Say of an error of the system which store it is about, and what is safe."""
     try:
         yield

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import jax
@@ -210,7 +210,7 @@ def _collect(values, first, count, results):
 
 
 @contextlib.contextmanager
-def _interruptions(results: InMemory | Store) -> Iterator[threading.Event]:
+def _interruptions(results: InMemory | Store) -> Generator[threading.Event]:
     """An event that Ctrl-C or SIGTERM sets, the first time; only for a store, which has something to finish."""
     asked = threading.Event()
     if not isinstance(results, Store) or threading.current_thread() is not threading.main_thread():
