@@ -15,7 +15,7 @@ __all__ = ["Field", "Named", "as_dataset"]
 class Field(NamedTuple):
     """One array of a result: its values, a name per axis, and attributes such as `units`."""
 
-    values: Shaped[Array, "..."]
+    values: Shaped[Array | np.ndarray, "..."]
     dims: tuple[str, ...]
     attributes: dict[str, Any]
 

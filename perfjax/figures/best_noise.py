@@ -190,13 +190,12 @@ def draw(data: "xarray.Dataset") -> plt.Figure:
         squeeze=False,
         width_ratios=[1] * 4 + [1.4],
     )
-    scale = LogNorm(*SEARCHED) if float(data.bound.min()) < NOISES[0] / 2 else LogNorm(*NOISES)
+    low, high = SEARCHED if float(data.bound.min()) < NOISES[0] / 2 else NOISES
+    scale = LogNorm(low, high)
     for row, (threshold, part) in zip(axes, data.groupby("threshold"), strict=True):
         for name, ax in zip(names, row, strict=False):
             shown = part[name].squeeze().dropna("leave", how="all").dropna("recruit", how="all")
-            image = ax.pcolormesh(
-                shown.recruit, shown.leave, np.maximum(shown, scale.vmin), norm=scale, rasterized=True
-            )
+            image = ax.pcolormesh(shown.recruit, shown.leave, np.maximum(shown, low), norm=scale, rasterized=True)
             ax.set(xlabel="recruit r", ylabel="leave q", title=f"{THEORIES.get(name, name)}\nτ = {threshold:g}")
         figure.colorbar(image, ax=row[len(names) - 1], label="best noise scale γ*")
         draw_lines(part.squeeze("threshold"), row[-1])
