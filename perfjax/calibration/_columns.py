@@ -95,7 +95,7 @@ def by_column(path: str | os.PathLike, named: Mapping[str, str | None]) -> Gener
     except ValueError as error:
         argument = re.match(r"Argument `(\w+)`", str(error))
         column = named.get(argument[1]) if argument else None
-        if column is None:
+        if argument is None or column is None:
             raise
         raise ValueError(f"{path}: Column `{column}`{str(error)[argument.end() :]}") from error
 

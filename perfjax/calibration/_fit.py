@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from perfjax import _check
+from perfjax._check import Numbers
 from perfjax.calibration._likelihood import Evaluation, Problem
 from perfjax.calibration._parameters import PARAMETERS, as_free, natural, slope
 from perfjax.calibration._priors import AbstractPrior, as_priors
@@ -136,7 +137,7 @@ def deviations(fitted: Fit) -> Float[Array, "*groups free"]:
 
 
 def fit(
-    series: object,
+    series: Series | Numbers,
     scenario: Scenario,
     *,
     free: Sequence[str] | None = None,

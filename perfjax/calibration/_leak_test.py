@@ -194,6 +194,7 @@ def _growth(n, change):
 def _leak_probabilities(problem) -> Float[np.ndarray, "thresholds rounds"]:
     """Of every round at the thresholds that are searched, or at the one that is known."""
     problem, _ = prepared(jax.tree.map(lambda x: x[None], problem))
+    assert problem.law is not None
     law = jax.tree.map(lambda x: x[0], problem.law.law)
     return np.asarray(over_shared(law.given.leaked, law.weight), float)[:, :-1]
 

@@ -29,8 +29,8 @@ def posterior_draws(fitted: Fit, key: Array, count: int) -> Float[Array, "count 
     """
     problem, _ = prepared(jax.tree.map(lambda x: x[None], fitted.problem))
     low, high = (np.asarray(x[0], float) for x in (problem.low, problem.high))
-    odds = np.asarray([PARAMETERS[name].kind == "probability" for name in fitted.free])
-    told = odds & ~np.asarray([one.is_flat for one in fitted.problem.prior])
+    odds = np.asarray([PARAMETERS[name].kind == "probability" for name in fitted.free], bool)
+    told = odds & ~np.asarray([one.is_flat for one in fitted.problem.prior], bool)
 
     def log_density(walkers):
         """Of the walkers, whose prior is a density by log odds."""

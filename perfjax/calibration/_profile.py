@@ -61,7 +61,8 @@ class Profile(eqx.Module):
     def shown(self) -> tuple[str, str, str]:
         """Estimate, low and high, in as many digits as tell the ends apart."""
         digits = telling_digits(self.low, self.high)
-        return tuple(f"{x:.{digits}g}" for x in (self.estimate, self.low, self.high))
+        estimate, low, high = (f"{x:.{digits}g}" for x in (self.estimate, self.low, self.high))
+        return estimate, low, high
 
 
 def as_one_fit(fitted: Fit) -> Fit:

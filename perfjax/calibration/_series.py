@@ -139,7 +139,7 @@ class Series(eqx.Module):
         return f"Series of {what} rounds, {self.labels[0]} to {self.labels[-1]}{missing}"
 
 
-def as_series(series: object) -> Series:
+def as_series(series: Series | Numbers) -> Series:
     """`series`, made of counts alone if it is no `Series`."""
     return series if isinstance(series, Series) else Series(series)
 
