@@ -121,10 +121,10 @@ def fitted_note(ranges, scenario, swept: Iterable[str] = ()) -> str | None:
 
 def records_of(path: Path | None, column: str | None):
     """Records in [-1, 1] from a column of a CSV file, or None if no file is given."""
-    if (path is None) != (column is None):
-        raise ValueError("Give --data and --column together.")
-    if path is None:
+    if path is None and column is None:
         return None
+    if path is None or column is None:
+        raise ValueError("Give --data and --column together.")
     from perfjax.reconstruction import records
 
     return records.scaled(records.read_column(path, column))
