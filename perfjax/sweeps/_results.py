@@ -33,9 +33,6 @@ class InMemory:
     def finished(self) -> np.ndarray:
         return self.seconds > 0
 
-    def missing(self) -> list[Chunk]:
-        return []
-
     def write(self, chunk: Chunk, values: list[np.ndarray], start: float) -> None:
         for array, value in zip(self.arrays.values(), values, strict=True):
             array[chunk.region] = value

@@ -135,10 +135,10 @@ class Store:
         """The axes are known: write them again if they can't be read, or are not these."""
         for name, field in self.grid.coordinates().items():
             try:
-                there = self.group[name][:]
+                same = np.array_equal(self.group[name][:], field.values)
             except Exception:  # of any kind, as above
-                there = None
-            if not np.array_equal(there, field.values):
+                same = False
+            if not same:
                 with _told(self.path):
                     self._create_coordinates(self.group)
                 return
@@ -265,7 +265,7 @@ def is_whole(arrays: list[Any], chunk: Chunk, digest: int) -> bool:
 def _digest(values: list[np.ndarray]) -> int:
     found = hashlib.blake2b(digest_size=8)
     for value in values:
-        found.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        found.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
     return int.from_bytes(found.digest(), "little")
 
 

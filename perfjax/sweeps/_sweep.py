@@ -160,15 +160,16 @@ def _compute(program: Program, chunks: list[Chunk], results: InMemory | Store, p
             results.write(chunk, _computed(program, chunk), start)
             done += chunk.count
             report(done)
-            if asked.is_set():
+            if isinstance(results, Store) and asked.is_set():
                 raise KeyboardInterrupt(
                     f"stopped after {done} of {cells} cells, which are safe in {results.path}:"
                     " run the same sweep again to go on"
                 )
-    _wait_for_others(results, {chunk.number for chunk in own}, progress)
+    if isinstance(results, Store):
+        _wait_for_others(results, {chunk.number for chunk in own}, progress)
 
 
-def _wait_for_others(results: InMemory | Store, own: set[int], progress: bool) -> None:
+def _wait_for_others(results: Store, own: set[int], progress: bool) -> None:
     """Wait until all chunks are there, as long as they become more; raise if one of this process's own is not."""
     left, news = None, time.monotonic()
     while missing := results.missing():
@@ -196,6 +197,7 @@ def _computed(program: Program, chunk: Chunk) -> list[np.ndarray]:
             if running is not None:
                 _collect(values, *running)
             running = following
+        assert running is not None
         _collect(values, *running)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
