@@ -194,7 +194,7 @@ def _build(content: dict[str, Any]) -> Scenario:
     check_keys(content, (*known, "policy", "about", "fit"), known, "key")
     if not isinstance(content.get("about", ""), str):
         raise _check.fail("about", "be a text", content["about"])
-    parts = {}
+    parts: dict[str, Any] = {}
     for part in (name for name in TYPES if name in content):
         table = content[part]
         if not isinstance(table, dict):

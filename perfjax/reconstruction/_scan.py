@@ -107,7 +107,7 @@ class ReleaseScan(eqx.Module):
 
     @property
     def _ended(self):
-        least = jnp.minimum.accumulate(self.bound, -1)
+        least = jnp.minimum.accumulate(self.bound, axis=-1)
         return (self.lower_limit > least) & jnp.isfinite(least)
 
     def fields(self) -> dict[str, Field]:
