@@ -224,7 +224,9 @@ class CumulativeBound(AbstractObjective):
 
 
 class OverDraws(AbstractObjective):
-    r"""The mean logarithm of an objective over draws of parameters that are known in part,
+    r"""The mean logarithm of an objective over draws of parameters that are known in part.
+
+    It is
 
         mean_d log E(x, theta_d),
 

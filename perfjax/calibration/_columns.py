@@ -38,7 +38,7 @@ def load_series(
     joiners: str | None = None,
     inflow: str | None = None,
 ) -> Series:
-    """Read a series from a CSV file. Its first line that is neither empty nor begins with # names the columns.
+    r"""Read a series from a CSV file. Its first line that is neither empty nor begins with # names the columns.
 
     An empty field is a missing value, as are NA, NaN, null, none, - and a point.
 
@@ -68,7 +68,7 @@ def load_series(
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "counts.csv")
-        ...     _ = path.write_text("when,users\\n2021-01,100\\n2021-03,90\\n2021-04,85\\n")
+        ...     _ = path.write_text("when,users\n2021-01,100\n2021-03,90\n2021-04,85\n")
         ...     print(load_series(path, column="users", time="when"))
         Series of 4 rounds, 2021-01 to 2021-04, 1 missing
     """

@@ -19,11 +19,11 @@ FAR = 12.0  # of a log density below the greatest, where no walker starts
 
 
 def posterior_draws(fitted: Fit, key: Array, count: int) -> Float[Array, "count free"]:
-    """Places in proportion to likelihood times prior; a probability without a prior is uniform, and so is, over the
-    thresholds searched, the logarithm of one.
+    """Places in proportion to likelihood times prior.
 
-    Walkers stretch towards and away from each other, which suits straight ridges of any direction. With overdispersed
-    counts, the quasi likelihood stands for the likelihood.
+    A probability without a prior is uniform, and so is, over the thresholds searched, the logarithm of one. Walkers
+    stretch towards and away from each other, which suits straight ridges of any direction. With overdispersed counts,
+    the quasi likelihood stands for the likelihood.
 
     Source: Goodman and Weare (2010), Ensemble samplers with affine invariance.
     """

@@ -228,8 +228,10 @@ def _equalised(r, size):
 
 @jax.jit
 def _descended(gaps, sigma, r, weights):
-    """Adam on the weighted budget, errors above what is allowed being charged more and more; then what still is above
-    is put right, and gaps out of order are."""
+    """Adam on the weighted budget, errors above what is allowed being charged more and more.
+
+    Then what still is above is put right, and gaps out of order are.
+    """
     allowed = r * (1 - SLACK) * jnp.arange(1, 2 * gaps.size + 1, dtype=r.dtype)  # beyond the table too
     n = jnp.arange(1, 2 * gaps.size + 1, dtype=r.dtype)
 

@@ -123,7 +123,7 @@ class Optimum(eqx.Module):
 
     @property
     def regime(self) -> np.ndarray:
-        """ "growth", "decline" or "steady" at release 0."""
+        """One of "growth", "decline" and "steady", at release 0."""
         return np.select([np.asarray(self.growth) > 1, np.asarray(self.growth) < 1], ["growth", "decline"], "steady")
 
     def privacy(self) -> Privacy:
