@@ -8,16 +8,18 @@ import difflib
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, PyTree
 
 __all__ = [
     "Numbers",
+    "Range",
     "as_choice",
     "as_count",
     "as_float",
@@ -38,6 +40,17 @@ __all__ = [
 
 Numbers = ArrayLike | list | tuple
 """What becomes a float array: a number, an array, or nested lists of numbers."""
+
+_T = TypeVar("_T")
+
+
+class Range(TypedDict, total=False):
+    """What `in_range` takes beside a value and its name."""
+
+    low: float
+    high: float
+    open_low: bool
+    open_high: bool
 
 
 def fail(name: str, requirement: str, value: object) -> ValueError:
@@ -79,8 +92,8 @@ def as_floats(**named: Numbers) -> list[Float[Array, "..."]]:
     under x64 and widen a float32 call (or fail it, under strict promotion).
     """
     arrays = [as_float(value, name) for name, value in named.items()]
-    strong = [x.dtype for x in named.values() if hasattr(x, "dtype") and not getattr(x, "weak_type", False)]
-    strong = [dtype for dtype in strong if jnp.issubdtype(dtype, jnp.floating)]
+    strong = [getattr(x, "dtype", None) for x in named.values() if not getattr(x, "weak_type", False)]
+    strong = [dtype for dtype in strong if dtype is not None and jnp.issubdtype(dtype, jnp.floating)]
     with jax.numpy_dtype_promotion("standard"):
         dtype = functools.reduce(jnp.promote_types, strong) if strong else jnp.result_type(float)
     return [_cast(array, dtype) for array in arrays]
@@ -97,7 +110,7 @@ def check_shapes(**arrays: Array) -> tuple[int, ...]:
         raise ValueError(f"Arguments {names} must have shapes that broadcast, but have {found}.") from error
 
 
-def as_count(value: int, name: str, *, low: int) -> int:
+def as_count(value: object, name: str, *, low: int) -> int:
     """`value` as a Python int of at least `low`: something that fixes an array's shape."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < low:
         raise fail(name, f"be an integer of at least {low}", quoted(value))
@@ -111,7 +124,7 @@ def as_level(value: float) -> float:
     return float(value)
 
 
-def as_kind(value: object, name: str, kind: type) -> Any:
+def as_kind(value: object, name: str, kind: type[_T]) -> _T:
     """`value` if it is one of `kind`."""
     if not isinstance(value, kind):
         found = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
@@ -145,7 +158,7 @@ def in_range(
     below = (lambda x: x < high) if open_high else (lambda x: x <= high)
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     requirement = f"lie in {interval}"
-    if isinstance(value, jax.core.Tracer):
+    if not is_known(value):
         outside = ~(above(value) & below(value))
         return eqx.error_if(value, outside, f"Argument `{name}` must {requirement}.")
     concrete = np.asarray(value)
@@ -157,7 +170,7 @@ def in_range(
 
 def whole(value: Float[Array, "..."], name: str) -> Float[Array, "..."]:
     """`value`, if all of it are whole numbers; raises as `in_range` does."""
-    if isinstance(value, jax.core.Tracer):
+    if not is_known(value):
         return eqx.error_if(value, value != jnp.round(value), f"Argument `{name}` must be a whole number.")
     concrete = np.asarray(value)
     broken = concrete != np.round(concrete)
@@ -168,7 +181,7 @@ def whole(value: Float[Array, "..."], name: str) -> Float[Array, "..."]:
 
 def is_known(*values: Any) -> bool:
     """Whether all values are known now, that is, none is traced."""
-    return not any(isinstance(value, jax.core.Tracer) for value in values)
+    return not any(isinstance(value, Tracer) for value in values)
 
 
 def in_dtype(value: Any, dtype: DTypeLike) -> Any:

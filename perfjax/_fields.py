@@ -1,10 +1,13 @@
 """What a result is made of: arrays with names, axes and units, the same for its dataset and for a sweep over many."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Shaped
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["Field", "Named", "as_dataset"]
 
@@ -12,7 +15,7 @@ __all__ = ["Field", "Named", "as_dataset"]
 class Field(NamedTuple):
     """One array of a result: its values, a name per axis, and attributes such as `units`."""
 
-    values: Shaped[Array, "..."]
+    values: Shaped[Array | np.ndarray, "..."]
     dims: tuple[str, ...]
     attributes: dict[str, Any]
 

@@ -10,7 +10,7 @@ import secrets
 import signal
 import threading
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def save_scenario(scenario: Scenario, path: str | os.PathLike, *, about: str | N
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
+def replacing(path: str | os.PathLike) -> Generator[Path]:
     """A file in the same folder to write to, which takes the place of `path` once it is complete.
 
     A symbolic link stays, and what it leads to is replaced.
@@ -129,7 +129,7 @@ def check_replaceable(path: str | os.PathLike) -> None:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def undisturbed() -> Generator[None]:
     """Let SIGTERM wait until a file is whole: it would leave a part of one behind."""
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not ours:  # handlers belong to the main thread, and to whoever set another one
@@ -194,7 +194,7 @@ def _build(content: dict[str, Any]) -> Scenario:
     check_keys(content, (*known, "policy", "about", "fit"), known, "key")
     if not isinstance(content.get("about", ""), str):
         raise _check.fail("about", "be a text", content["about"])
-    parts = {}
+    parts: dict[str, Any] = {}
     for part in (name for name in TYPES if name in content):
         table = content[part]
         if not isinstance(table, dict):

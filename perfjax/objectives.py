@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -46,6 +46,9 @@ class Evaluation(NamedTuple):
     last_population: Float[Array, ""]
 
 
+_Objective = TypeVar("_Objective", bound="AbstractObjective")  # not Self, which beartype knows in whole classes only
+
+
 class AbstractObjective(eqx.Module):
     """A number to be minimised. Calling it gives the number, `evaluate` its log for code that traces."""
 
@@ -53,7 +56,7 @@ class AbstractObjective(eqx.Module):
     def check(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> None:
         """Raise a `ValueError` if the objective does not exist for `scenario`, or needs a `key`."""
 
-    def prepared(self, scenario: Scenario, key: Key[Array, ""] | None = None) -> "AbstractObjective":
+    def prepared(self: _Objective, scenario: Scenario, key: Key[Array, ""] | None = None) -> _Objective:
         """The objective for `scenario`: checked, and with what can't be known once the scenario is traced."""
         self.check(scenario, key)
         by_law = getattr(self, "solver", None) == "law"
@@ -221,7 +224,9 @@ class CumulativeBound(AbstractObjective):
 
 
 class OverDraws(AbstractObjective):
-    r"""The mean logarithm of an objective over draws of parameters that are known in part,
+    r"""The mean logarithm of an objective over draws of parameters that are known in part.
+
+    It is
 
         mean_d log E(x, theta_d),
 
@@ -376,11 +381,12 @@ def _over_runs(objective, scenario, key, window):
 
 
 def score_runs(
-    objective: AbstractObjective, paths: Trajectory, window: slice
+    objective: FinalError | CumulativeError, paths: Trajectory, window: slice
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The mean over simulated runs of their summed error, as the objective counts it, and of their last population."""
+    assert paths.expected_error is not None
     down, error = paths.collapsed[:, window], paths.expected_error[:, window]
-    if objective.collapsed == "penalty":
+    if objective.penalty is not None:
         error = jnp.where(down, objective.penalty.astype(error.dtype), error)
     total = jnp.sum(error, axis=-1)
     if objective.collapsed == "survived":

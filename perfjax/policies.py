@@ -1,6 +1,7 @@
 """Policies: noise that reacts to how many users are left."""
 
 import abc
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,6 +12,9 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax.mechanisms import AbstractMechanism
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["AbstractPolicy", "LogLinearPolicy", "TablePolicy"]
 
@@ -71,7 +75,8 @@ class TablePolicy(AbstractPolicy):
         ends = jnp.stack([self.table[release, left], self.table[release, left + 1]])
         is_noise = jnp.all((ends > 0) & jnp.isfinite(ends), axis=0)
         low, high = jnp.log(jnp.where(is_noise, ends, 1))
-        between = jnp.where(is_noise, jnp.exp(low * (1 - share) + high * share), jnp.where(share < 0.5, *ends))
+        nearer = jnp.where(share < 0.5, ends[0], ends[1])
+        between = jnp.where(is_noise, jnp.exp(low * (1 - share) + high * share), nearer)
         return jnp.where(share == 0, ends[0], jnp.where(share == 1, ends[1], between))  # no rounding at the nodes
 
     def check(self, mechanism: AbstractMechanism, rounds: int) -> None:

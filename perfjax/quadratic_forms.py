@@ -120,7 +120,8 @@ class QuadraticForm(eqx.Module):
         """
         scale = jax.lax.stop_gradient(self._scale())
         terms = self.linear / scale, self.quadratic / scale / scale, self.shift / scale / scale
-        return QuadraticForm(*terms, self.multiplicity, self.one_sided)._tails(t / scale)
+        scaled = QuadraticForm(*terms, self.multiplicity, self.one_sided)
+        return scaled._tails(t / scale)
 
     def _scale(self):
         """The size of Q, in whose units no square below overflows."""

@@ -1,5 +1,7 @@
 """What a solver found out about every release."""
 
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,9 @@ from jaxtyping import Array, Bool, Float
 from perfjax._fields import Field, as_dataset
 from perfjax.privacy import Privacy
 from perfjax.scenario import Scenario
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["Trajectory"]
 

@@ -41,6 +41,7 @@ class ClassicValidity(enum.IntEnum):
 
     @property
     def meaning(self) -> str:
+        """In words."""
         return _MEANING[self]
 
 

@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -38,7 +38,7 @@ def load_series(
     joiners: str | None = None,
     inflow: str | None = None,
 ) -> Series:
-    """Read a series from a CSV file. Its first line that is neither empty nor begins with # names the columns.
+    r"""Read a series from a CSV file. Its first line that is neither empty nor begins with # names the columns.
 
     An empty field is a missing value, as are NA, NaN, null, none, - and a point.
 
@@ -68,7 +68,7 @@ def load_series(
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "counts.csv")
-        ...     _ = path.write_text("when,users\\n2021-01,100\\n2021-03,90\\n2021-04,85\\n")
+        ...     _ = path.write_text("when,users\n2021-01,100\n2021-03,90\n2021-04,85\n")
         ...     print(load_series(path, column="users", time="when"))
         Series of 4 rounds, 2021-01 to 2021-04, 1 missing
     """
@@ -88,14 +88,14 @@ def load_series(
 
 
 @contextlib.contextmanager
-def by_column(path: str | os.PathLike, named: Mapping[str, str | None]) -> Iterator[None]:
+def by_column(path: str | os.PathLike, named: Mapping[str, str | None]) -> Generator[None]:
     """Let a `ValueError` about a column of a series say the file, and the name that the column has there."""
     try:
         yield
     except ValueError as error:
         argument = re.match(r"Argument `(\w+)`", str(error))
         column = named.get(argument[1]) if argument else None
-        if column is None:
+        if argument is None or column is None:
             raise
         raise ValueError(f"{path}: Column `{column}`{str(error)[argument.end() :]}") from error
 

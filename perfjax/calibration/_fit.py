@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from perfjax import _check
+from perfjax._check import Numbers
 from perfjax.calibration._likelihood import Evaluation, Problem
 from perfjax.calibration._parameters import PARAMETERS, as_free, natural, slope
 from perfjax.calibration._priors import AbstractPrior, as_priors
@@ -136,7 +137,7 @@ def deviations(fitted: Fit) -> Float[Array, "*groups free"]:
 
 
 def fit(
-    series: object,
+    series: Series | Numbers,
     scenario: Scenario,
     *,
     free: Sequence[str] | None = None,
@@ -224,8 +225,9 @@ def _falls_anyway(found, prior) -> bool:
 
 
 def _clearly_better(other, found) -> bool:
-    """Whether the counts speak against `found`; quasi likelihoods of different dispersions can't be compared, the
-    dispersions can.
+    """Whether the counts speak against `found`.
+
+    Quasi likelihoods of different dispersions can't be compared, the dispersions can.
     """
     now, then = float(other.dispersion), float(found.dispersion)
     return now < then if now != then else float(other.log_likelihood - found.log_likelihood) > CLEARLY
@@ -283,8 +285,9 @@ def refit(fitted: Fit, place: Float[Array, " free"]) -> Fit:
 
 
 def by_means(fitted: Fit) -> Fit:
-    """One series at the same estimate, by the quasi likelihood of the means alone: what the counts' variance says about
-    the parameters is left aside. A fit that is by means already stays as it is.
+    """One series at the same estimate, by the quasi likelihood of the means alone.
+
+    What the counts' variance says about the parameters is left aside. A fit that is by means already stays as it is.
     """
     if float(fitted.dispersion) > 1:
         return fitted

@@ -75,8 +75,9 @@ class FittedOptimum(eqx.Module):
 
     @property
     def probability_privacy_pays(self) -> float:
-        """Share of the draws in which some noise beats no privacy, times `ranges.leaks.role`: the weight of a role for
-        leaks where the counts do not show one, without which nothing beats no privacy.
+        """Share of the draws in which some noise beats no privacy, times `ranges.leaks.role`.
+
+        That is the weight of a role for leaks where the counts do not show one, without which nothing beats no privacy.
         """
         return self.ranges.leaks.role * float(jnp.mean(self.pays))
 

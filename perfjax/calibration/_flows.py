@@ -84,8 +84,9 @@ def _log_flows(scenario, law, n, out, new):
 
 
 def _peak(who, mean, variance, n, out, new):
-    """For each normal of the leaked count, where its product with the flows is greatest, and how wide, were it normal:
-    precisions add, each flow's by the slope of its mean.
+    """For each normal of the leaked count, where its product with the flows is greatest, and how wide, were it normal.
+
+    Precisions add, each flow's by the slope of its mean.
     """
     precision, sum_ = 1 / variance, mean / variance
     n, out, new = n[:, None], out[:, None], new[:, None]

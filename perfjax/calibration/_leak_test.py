@@ -46,7 +46,7 @@ class LeakTest(eqx.Module):
 
     @property
     def verdict(self) -> str:
-        """ "shown", "not shown" (p-value above 0.05) or "not testable"."""
+        """One of "shown", "not shown" (p-value above 0.05) and "not testable"."""
         if self.reason is not None:
             return "not testable"
         return "shown" if self.p_value <= LEVEL else "not shown"
@@ -75,8 +75,9 @@ class LeakTest(eqx.Module):
         )
 
     def weighed(self, share: float) -> str:
-        """How both explanations are weighted, in words, where with a role for leaks privacy pays with probability
-        `share`: without one nobody leaves because of a leak, and noise is an error for nothing.
+        """How both explanations are weighted, in words; with a role for leaks privacy pays with probability `share`.
+
+        Without one nobody leaves because of a leak, and noise is an error for nothing.
         """
         return (
             f"The counts give a role for leaks a probability of {self.role:.3g} (Schwarz's criterion, from even odds),"
@@ -163,8 +164,10 @@ def _nothing(reason, growth, interval):
 
 
 def _changes(problem):
-    """The users of every round, which rounds to compare, what should fall with the leaks there, [kinds, rounds], and
-    the growth if leaks play no role, with its interval.
+    """What the leaks of a round are compared with.
+
+    The users of every round, which rounds to compare, what should fall with the leaks there, [kinds, rounds], and the
+    growth if leaks play no role, with its interval.
     """
     series, who = problem.series, problem.scenario.participation
     n, inflow, noise = (np.asarray(x, float) for x in (series.population, series.inflow, series.noise))
@@ -194,6 +197,7 @@ def _growth(n, change):
 def _leak_probabilities(problem) -> Float[np.ndarray, "thresholds rounds"]:
     """Of every round at the thresholds that are searched, or at the one that is known."""
     problem, _ = prepared(jax.tree.map(lambda x: x[None], problem))
+    assert problem.law is not None
     law = jax.tree.map(lambda x: x[0], problem.law.law)
     return np.asarray(over_shared(law.given.leaked, law.weight), float)[:, :-1]
 

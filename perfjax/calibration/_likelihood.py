@@ -5,7 +5,6 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from perfjax._linear import product
@@ -45,7 +44,8 @@ class Problem(eqx.Module):
 
     def law_at(self, scenario: Scenario) -> SharedLaw:
         """The law of the leaks at a scenario's threshold."""
-        return self.law.at(jnp.log(scenario.leakage.threshold)) if "threshold" in self.free else self.law.only()
+        assert self.law is not None
+        return self.law.at(jnp.log(scenario.leaves()["threshold"])) if "threshold" in self.free else self.law.only()
 
 
 class Evaluation(NamedTuple):
@@ -115,18 +115,13 @@ def _by_priors(problem, places):
     return _log_prior(problem, places), gradient(places), rows
 
 
-def _scoring() -> optax.GradientTransformationExtraArgs:
-    """Steps by the inverse of an information matrix (Fisher scoring), damped as by Levenberg and Marquardt."""
-
-    def update(gradient, state, params=None, *, information, damping):
-        del params
-        size = jnp.maximum(jnp.diagonal(information), 1e-12)
-        scale = jnp.sqrt(size)
-        matrix = information / scale[:, None] / scale + jnp.diag(jnp.full_like(size, damping) + 1e-12)
-        step = jnp.linalg.solve(matrix, gradient / scale) / scale
-        return step * jnp.minimum(1, LONGEST / jnp.maximum(jnp.max(jnp.abs(step)), 1e-30)), state
-
-    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+def _scoring(gradient, information, damping):
+    """A step by the inverse of an information matrix (Fisher scoring), damped as by Levenberg and Marquardt."""
+    size = jnp.maximum(jnp.diagonal(information), 1e-12)
+    scale = jnp.sqrt(size)
+    matrix = information / scale[:, None] / scale + jnp.diag(jnp.full_like(size, damping) + 1e-12)
+    step = jnp.linalg.solve(matrix, gradient / scale) / scale
+    return step * jnp.minimum(1, LONGEST / jnp.maximum(jnp.max(jnp.abs(step)), 1e-30))
 
 
 class Constraint(NamedTuple):
@@ -212,14 +207,10 @@ def _moved(problem, constraint, state) -> _State:
     gradient = jnp.where(stuck, 0, gradient)
     curvature = _positive(found.information, state.beyond) + jnp.outer(row, row)
     curvature = jnp.where(~stuck[:, None] & ~stuck, curvature, jnp.diag(jnp.ones_like(gradient)))
-
-    def by(damping):
-        return _scoring().update(gradient, optax.EmptyState(), best, information=curvature, damping=damping)[0]
-
     # By the step without damping: a damped one is short also far from the top.
     tolerance = 1e-5 if best.dtype == jnp.float64 else 1e-3
-    settled = (product(gradient, by(0.0)) < tolerance) | (damping > 1e8)
-    place = jnp.clip(optax.apply_updates(best, by(damping)), problem.low, problem.high)
+    settled = (product(gradient, _scoring(gradient, curvature, 0.0)) < tolerance) | (damping > 1e8)
+    place = jnp.clip(best + _scoring(gradient, curvature, damping), problem.low, problem.high)
     return state._replace(place=place, settled=settled, count=state.count + 1)
 
 

@@ -78,8 +78,9 @@ class BestNoise(eqx.Module):
 
     @property
     def probability_privacy_pays(self) -> float:
-        """Share of the draws in which a finite budget beats no privacy, times `leaks.role`: the weight of a role for
-        leaks where the counts do not show one, without which nothing beats no privacy.
+        """Share of the draws in which a finite budget beats no privacy, times `leaks.role`.
+
+        That is the weight of a role for leaks where the counts do not show one, without which nothing beats no privacy.
         """
         return self.leaks.role * float(jnp.mean(self.pays))
 

@@ -19,18 +19,18 @@ FAR = 12.0  # of a log density below the greatest, where no walker starts
 
 
 def posterior_draws(fitted: Fit, key: Array, count: int) -> Float[Array, "count free"]:
-    """Places in proportion to likelihood times prior; a probability without a prior is uniform, and so is, over the
-    thresholds searched, the logarithm of one.
+    """Places in proportion to likelihood times prior.
 
-    Walkers stretch towards and away from each other, which suits straight ridges of any direction. With overdispersed
-    counts, the quasi likelihood stands for the likelihood.
+    A probability without a prior is uniform, and so is, over the thresholds searched, the logarithm of one. Walkers
+    stretch towards and away from each other, which suits straight ridges of any direction. With overdispersed counts,
+    the quasi likelihood stands for the likelihood.
 
     Source: Goodman and Weare (2010), Ensemble samplers with affine invariance.
     """
     problem, _ = prepared(jax.tree.map(lambda x: x[None], fitted.problem))
     low, high = (np.asarray(x[0], float) for x in (problem.low, problem.high))
-    odds = np.asarray([PARAMETERS[name].kind == "probability" for name in fitted.free])
-    told = odds & ~np.asarray([one.is_flat for one in fitted.problem.prior])
+    odds = np.asarray([PARAMETERS[name].kind == "probability" for name in fitted.free], bool)
+    told = odds & ~np.asarray([one.is_flat for one in fitted.problem.prior], bool)
 
     def log_density(walkers):
         """Of the walkers, whose prior is a density by log odds."""

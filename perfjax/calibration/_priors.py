@@ -155,7 +155,7 @@ def parse_prior(text: str) -> tuple[str, AbstractPrior]:
         numbers = [float(x) for x in made.groups()[2:]] if made else []
     except ValueError:
         numbers = []
-    if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
+    if made is None or len(numbers) != 2 or not all(map(math.isfinite, numbers)):
         raise _check.fail("prior", "read like leave=beta(2,16) or threshold=lognormal(0.02,1)", _check.quoted(text))
     _check.check_known([made[1]], tuple(PARAMETERS), "parameter in `prior`")
     kind = Beta if made[2].lower() == "beta" else LogNormal

@@ -61,7 +61,8 @@ class Profile(eqx.Module):
     def shown(self) -> tuple[str, str, str]:
         """Estimate, low and high, in as many digits as tell the ends apart."""
         digits = telling_digits(self.low, self.high)
-        return tuple(f"{x:.{digits}g}" for x in (self.estimate, self.low, self.high))
+        estimate, low, high = (f"{x:.{digits}g}" for x in (self.estimate, self.low, self.high))
+        return estimate, low, high
 
 
 def as_one_fit(fitted: Fit) -> Fit:
@@ -132,8 +133,9 @@ def profiled(fitted: Fit, level: float) -> tuple[Fit, dict[str, Profile]]:
 
 
 def _walk(fitted, level):
-    """The drop where intervals end; for each quantity, levels on both sides of its estimate and twice the drop of the
-    log likelihood there; and the highest value met, with its place.
+    """The drop where intervals end, the walks, and the highest value met, with its place.
+
+    A walk is, for one quantity, levels on both sides of its estimate and twice the drop of the log likelihood there.
     """
     cut = float(cutoff(fitted, level))
     names = (*fitted.free, GROWTH)
@@ -238,8 +240,9 @@ def _distinct(levels, drops):
 
 
 class _Quadratic(NamedTuple):
-    """By the quadratic about the estimate, for both sides of each quantity: its centre, standard error, the direction
-    that keeps the likelihood greatest along it, and where the walk ends.
+    """What the quadratic about the estimate says, for both sides of each quantity.
+
+    Its centre, standard error, the direction that keeps the likelihood greatest along it, and where the walk ends.
     """
 
     sides: np.ndarray

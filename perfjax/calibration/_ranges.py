@@ -152,14 +152,14 @@ def parameter_ranges(
         {'leave': 'means'}
     """
     _check.as_kind(found, "found", Identifiability)
-    if (key is None) == (best is None):
-        raise ValueError("Give either `key` or `best`.")
     fitted = found.fitted
-    if best is None:
+    if key is not None and best is None:
         places, by = parameter_draws(fitted, key, draws)
         values = {name: natural(name, places[:, i]) for i, name in enumerate(fitted.free)}
-    else:
+    elif best is not None and key is None:
         values, by = best.parameters, best.by
+    else:
+        raise ValueError("Give either `key` or `best`.")
     profiles = {name: found.profiles[name] for name in fitted.free}
     return Ranges(
         estimate={name: float(value) for name, value in fitted.estimate.items()},

@@ -112,8 +112,9 @@ def _level(scenario, series):
 
 
 def _starts(problem, level) -> Float[Array, "starts free"]:
-    """For each of several thresholds, the leave and recruit that fit mean counts best, which enter them linearly, as
-    near as that allows to each of several pairs; and the scenario's own values.
+    """For each of several thresholds, the leave and recruit that fit mean counts best; and the scenario's own values.
+
+    They enter mean counts linearly, and are as near as the fit allows to each of several pairs.
     """
     free = problem.free
     own = jnp.stack([unconstrained(name, problem.scenario.leaves()[name]) for name in free])

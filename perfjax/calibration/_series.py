@@ -107,30 +107,23 @@ class Series(eqx.Module):
             column = found.get(name)
             if column is None:
                 continue
-            self._raise_if(column < 0, name, "not be negative", column)
-            self._raise_if(np.isinf(column), name, "be finite", column)
-            self._raise_if(column > MOST, name, "be at most 2^53", column)
-            self._raise_if(np.abs(column - np.round(column)) > 0, name, "be a whole number", column)
+            _raise_if(self, column < 0, name, "not be negative", column)
+            _raise_if(self, np.isinf(column), name, "be finite", column)
+            _raise_if(self, column > MOST, name, "be at most 2^53", column)
+            _raise_if(self, np.abs(column - np.round(column)) > 0, name, "be a whole number", column)
         self._check_alive(n)
 
     def _check_alive(self, n):
-        self._raise_if(n < 1, "population", "be at least 1 (after a collapse there is nothing to fit)", n)
+        _raise_if(self, n < 1, "population", "be at least 1 (after a collapse there is nothing to fit)", n)
 
     def _check_completed(self, found):
         if "leavers" not in found:
             return
         n, out, new = (found[name] for name in ("population", "leavers", "joiners"))
-        self._raise_if(out > n, "leavers", "be at most the users counted", out)
+        _raise_if(self, out > n, "leavers", "be at most the users counted", out)
         for name, column in (("leavers", out), ("joiners", new)):
-            self._raise_if(column < 0, name, "not be negative where it follows from the counts", column)
+            _raise_if(self, column < 0, name, "not be negative where it follows from the counts", column)
         self._check_alive(n)
-
-    def _raise_if(self, bad, name, requirement, column):
-        if np.any(bad):
-            place = np.argwhere(bad)[0]
-            group = f" of group {'/'.join(str(i) for i in place[:-1])}" if len(place) > 1 else ""
-            value = f"{column[tuple(place)]:.10g}"
-            raise _check.fail(name, requirement, f"{value} in {self.row(int(place[-1]))}{group}")
 
     def __str__(self) -> str:
         n = np.asarray(self.population)
@@ -139,7 +132,15 @@ class Series(eqx.Module):
         return f"Series of {what} rounds, {self.labels[0]} to {self.labels[-1]}{missing}"
 
 
-def as_series(series: object) -> Series:
+def _raise_if(series, bad, name, requirement, column):
+    if np.any(bad):
+        place = np.argwhere(bad)[0]
+        group = f" of group {'/'.join(str(i) for i in place[:-1])}" if len(place) > 1 else ""
+        value = f"{column[tuple(place)]:.10g}"
+        raise _check.fail(name, requirement, f"{value} in {series.row(int(place[-1]))}{group}")
+
+
+def as_series(series: Series | Numbers) -> Series:
     """`series`, made of counts alone if it is no `Series`."""
     return series if isinstance(series, Series) else Series(series)
 
@@ -151,13 +152,14 @@ def labelled(series: Series, labels: Sequence[str] | None) -> Series:
 
 
 def check_fits(series: Series, scenario: Scenario, free: tuple[str, ...] = ()) -> None:
-    """Raise a `ValueError` for what the model can't do (pass floor or cap, recruit more than once per user, change by
-    other than leavers, joiners and inflow), and for noise that is missing or out of range.
+    """Raise a `ValueError` for what the model can't do, and for noise that is missing or out of range.
+
+    It can't pass floor or cap, recruit more than once per user, or change by other than leavers, joiners and inflow.
     """
     who, n = scenario.participation, np.asarray(series.population)
     floor, cap = float(who.floor), float(who.cap)
-    series._raise_if(n > cap, "population", f"be at most `cap` ({cap:g}; a scenario can have a greater one)", n)
-    series._raise_if(n < floor, "population", f"be at least `floor` ({floor:g}; a scenario can have a lower one)", n)
+    _raise_if(series, n > cap, "population", f"be at most `cap` ({cap:g}; a scenario can have a greater one)", n)
+    _raise_if(series, n < floor, "population", f"be at least `floor` ({floor:g}; a scenario can have a lower one)", n)
     if series.noise is None:
         _check_own_noise(scenario, series.rounds + 1)
     else:
@@ -168,22 +170,22 @@ def check_fits(series: Series, scenario: Scenario, free: tuple[str, ...] = ()) -
         apart = float(who.leave_spared) == float(who.leaked.recruit) == 0
         apart = apart and not {"leave_spared", "recruit_leaked"} & {*free}
         recruiters = n - np.asarray(series.leavers) if apart else n
-        series._raise_if(new > recruiters, "joiners", "be at most the users who can recruit", new)
+        _raise_if(series, new > recruiters, "joiners", "be at most the users who can recruit", new)
         _check_balance(series, n, floor, cap)
     inflow = np.asarray(series.inflow)
     beyond = (inflow[..., :-1] > n[..., 1:]) & (n[..., 1:] < cap)
-    series._raise_if(beyond, "inflow", "be at most the next count", inflow)
+    _raise_if(series, beyond, "inflow", "be at most the next count", inflow)
     _check_growth(series, n)
 
 
 def _check_noise(series, mechanism):
     x = np.asarray(series.noise)[..., :-1]
-    series._raise_if(np.isnan(x), "noise", "be known", x)
+    _raise_if(series, np.isnan(x), "noise", "be known", x)
     try:
         mechanism.check_noise(x)
     except ValueError as error:
         requirement = str(error).partition(" must ")[2].partition(", but is ")[0]
-        series._raise_if(_refused(mechanism, x), "noise", requirement, x)
+        _raise_if(series, _refused(mechanism, x), "noise", requirement, x)
         raise
 
 
@@ -203,7 +205,7 @@ def _check_balance(series, n, floor, cap):
     balance = np.clip(n[..., :-1] - out + new + added, floor, cap)
     off = np.abs(balance - n[..., 1:]) > 0.5 + 4 * np.finfo(n.dtype).eps * n[..., 1:]
     what = "be the count before, less leavers, plus joiners and inflow"
-    series._raise_if(np.concatenate([np.zeros_like(off[..., :1]), off], axis=-1), "population", what, n)
+    _raise_if(series, np.concatenate([np.zeros_like(off[..., :1]), off], axis=-1), "population", what, n)
 
 
 def _check_own_noise(scenario, rounds):
@@ -221,7 +223,7 @@ def _check_growth(series, n):
         most = 2 * most + inflow[..., t - 1]
         bad = np.zeros(n.shape, bool)
         bad[..., t] = n[..., t] > most
-        series._raise_if(bad, "population", "be at most twice the count before, plus inflow", n)
+        _raise_if(series, bad, "population", "be at most twice the count before, plus inflow", n)
         most = np.where(np.isnan(n[..., t]), most, n[..., t])
 
 

@@ -179,6 +179,7 @@ def starts_of(series: Series) -> Float[Array, " steps"]:
 
 def noise_of(series: Series) -> Float[Array, " steps"]:
     """Noise at rounds 0..T-1, with a harmless one where missing."""
+    assert series.noise is not None
     x = series.noise[..., :-1]
     return jnp.where(jnp.isnan(x), 1, x)
 

@@ -53,7 +53,7 @@ class Plan(NamedTuple):
 
 def plan_of(series: Series, scenario: Scenario) -> Plan:
     """The plan of a known series; of several groups, what any of them needs."""
-    n = np.atleast_2d(np.asarray(series.population))
+    n = np.atleast_2d(np.asarray(series.population, float))
     gaps = {}
     for group in n:
         known = np.flatnonzero(~np.isnan(group))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Protocol, runtime_checkable
 
 import typer
 
@@ -18,8 +19,6 @@ from perfjax.cli._sweep import sweep
 from perfjax.cli._tune import tune
 
 __all__ = ["app", "command", "main"]
-
-UsageError = typer.BadParameter.__base__  # the only way to it that is public in every version of typer
 
 app = typer.Typer(
     help="How much noise should a repeated release add, when leaking someone's data makes them leave?",
@@ -78,9 +77,16 @@ def main() -> None:
         sys.exit(2)
 
 
+@runtime_checkable
+class _UsageError(Protocol):
+    """What typer raises for wrong usage: its class is in no place that is public in every version of typer."""
+
+    def format_message(self) -> str: ...
+
+
 def _in_one_line(error: Exception) -> str | None:
     """What to say of an error: nothing where the help is printed already, None for one that is a fault of ours."""
-    if isinstance(error, UsageError):
+    if isinstance(error, _UsageError):
         return in_shell_words(error.format_message())
     if isinstance(error, MemoryError):
         return f"out of memory{': ' if str(error) else ''}{in_shell_words(str(error))}"

@@ -67,11 +67,17 @@ def counts(
     """Design a release of group counts, compare each size's privacy budget with the best possible, and make it."""
     shown = _sizes(sizes)
     _check_files(csv_file, column, release, keep, order, dtype, force=force)
-    table = None if csv_file is None else _read(csv_file, column, keep)
+    table = None if csv_file is None or column is None else _read(csv_file, column, keep)
     pj = library(dtype)
     made = pj.count_privacy.design(mechanism.value, tolerance, shift=shift)
-    report = {"mechanism": mechanism.value, "tolerance": tolerance, "delta": delta, "dtype": dtype.value}
-    report |= {"parameters": _parameters(made), "sizes": [_row(pj, made, tolerance, n, delta) for n in shown]}
+    report: dict[str, Any] = {
+        "mechanism": mechanism.value,
+        "tolerance": tolerance,
+        "delta": delta,
+        "dtype": dtype.value,
+        "parameters": _parameters(made),
+        "sizes": [_row(pj, made, tolerance, n, delta) for n in shown],
+    }
     if table is not None:
         private = pj.count_privacy.release(made, table.counts)
         with pj.files.replacing(release) as temporary:

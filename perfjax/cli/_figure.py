@@ -32,8 +32,8 @@ def figure(
     dtype: Precision = Dtype.float64,
 ) -> None:
     """Redraw a figure of a paper: figure-NAME.png, its numbers in figure-NAME.nc. Long simulations run in float32."""
-    name = int(name) if name.isdecimal() else name
-    picture, numbers = (out / f"figure-{name}.{kind}" for kind in ("png", "nc"))
+    which = int(name) if name.isdecimal() else name
+    picture, numbers = (out / f"figure-{which}.{kind}" for kind in ("png", "nc"))
     for path in (picture, numbers):
         check_output(path, force=force, inputs=[data])
     pj = library(dtype)
@@ -42,11 +42,11 @@ def figure(
 
     from perfjax import figures
 
-    found = figures.numbers(name, full=full, progress=True, records=records_of(data, column))
+    found = figures.numbers(which, full=full, progress=True, records=records_of(data, column))
     found = found.assign_attrs(dtype=dtype.value, perfjax_version=pj.__version__, jax_version=jax.__version__)
 
     def show():
-        print(f"Figure {name}: {found.attrs['title']}.")
+        print(f"Figure {which}: {found.attrs['title']}.")
         for line in figures.summary(found):
             print(line)
         print(f"{'Published settings' if full else 'Reduced grid'}, {found.attrs['seconds']:.0f} s.")

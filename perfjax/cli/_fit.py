@@ -89,12 +89,17 @@ def fit(
         ranges = None if out is None else _ranges(calibration, found, meaning, seed)
     report = _report(pj, fitted, found, meaning, notes)
     about = _about(data, column, found)
+
+    def save(path: Path) -> None:
+        assert ranges is not None
+        calibration.save_fit(ranges, fitted.scenario, path, about=about)
+
     outputs = (
-        ("Scenario", out, lambda path: calibration.save_fit(ranges, fitted.scenario, path, about=about)),
+        ("Scenario", out, save),
         ("Picture", plot, lambda path: plots().plot_fit(found).savefig(path, dpi=150)),
     )
     answer(pj, outputs, lambda: print_json(report) if as_json else _print(report, fitted), quiet=as_json)
-    if out is not None and not as_json:
+    if ranges is not None and not as_json:
         unknown = _unknown(report)
         if unknown:
             print(f"{out} holds the most probable values, also of what is not identified: {', '.join(unknown)}.")

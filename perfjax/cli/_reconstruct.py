@@ -1,6 +1,5 @@
 """`perfjax reconstruct`: what repeated releases about some records reveal, to whom, and at which number of them."""
 
-import functools
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +8,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from perfjax import _check
 from perfjax._csv import digits, number
 from perfjax.cli._shared import (
     Dtype,
@@ -73,7 +73,7 @@ def reconstruct(
         "family": {"type": family, "sensitivity": sensitivity, "step": step, "bandwidth": bandwidth, "grid": grid},
         "budget": {"epsilon": epsilon, "delta": delta, "accountant": accountant, "order": order},
     }
-    asked = pj.files.read_toml(file, functools.partial(_checked, pj)) if file is not None else {}
+    asked = pj.files.read_toml(file, _checked) if file is not None else {}
     folder = Path() if file is None else file.parent
     read = None if "data" not in asked else folder / str(asked["data"])
     check_outputs(save, plot, force=force, inputs=[file, data, read])
@@ -91,15 +91,14 @@ def reconstruct(
     answer(pj, outputs, lambda: print_json(report) if as_json else _print_report(report), quiet=as_json)
 
 
-def _checked(pj, content: dict[str, Any]) -> dict[str, Any]:
+def _checked(content: dict[str, Any]) -> dict[str, Any]:
     """The content of a file, if all of its keys are known."""
-    check = pj._check
-    check.check_known(content, KEYS, "key")
+    _check.check_known(content, KEYS, "key")
     for name, known in (("family", FAMILY), ("budget", BUDGET), ("labels", LABELS)):
         table = content.get(name, {})
         if not isinstance(table, dict):
-            raise check.fail(name, "be a table", check.quoted(table))
-        check.check_known(table, known, f"key in [{name}]")
+            raise _check.fail(name, "be a table", _check.quoted(table))
+        _check.check_known(table, known, f"key in [{name}]")
     missing = [name for name in LABELS if name not in content.get("labels", dict.fromkeys(LABELS))]
     if missing:
         raise ValueError(f"Missing key in [labels]: `{'`, `'.join(missing)}`.")
@@ -123,12 +122,12 @@ def _problem(pj, asked, folder) -> dict[str, Any]:
     budget = {"epsilon": 1.0, "delta": 1e-5, "accountant": "zcdp"} | asked["budget"]
     family = _family(pj, asked["family"])
     low, high = _range(asked["releases"])
-    return {"family": family, "records": _records(pj, asked, folder), "releases": (low, high)} | budget
+    return {"family": family, "records": _records(asked, folder), "releases": (low, high)} | budget
 
 
 def _family(pj, table):
-    check, library = pj._check, pj.reconstruction
-    kind = check.as_choice(table.get("type", "moments"), "family", ("moments", "thresholds"))
+    library = pj.reconstruction
+    kind = _check.as_choice(table.get("type", "moments"), "family", ("moments", "thresholds"))
     shared = {name: table[name] for name in ("radius", "sensitivity") if name in table}
     own = {name: table[name] for name in ("step", "bandwidth", "grid") if name in table}
     if kind == "moments":
@@ -139,7 +138,7 @@ def _family(pj, table):
     if missing:
         why = ": every result depends on the grid" if "grid" in missing else ""
         raise ValueError(f"Family thresholds needs `{'`, `'.join(missing)}`{why}.")
-    check.as_choice(own["step"], "step", STEPS)
+    _check.as_choice(own["step"], "step", STEPS)
     step = getattr(library, STEPS[own["step"]])(own["bandwidth"])
     return library.Thresholds(step, grid=own["grid"], **shared)
 
@@ -156,14 +155,14 @@ def _range(text: Any) -> tuple[int, int]:
     return ends[0], ends[-1]
 
 
-def _records(pj, asked, folder):
+def _records(asked, folder):
     """Records as given, or drawn from a file."""
     if ("records" in asked) == ("data" in asked):
         raise ValueError("Give records, or data and column to draw them from.")
     if "records" in asked:
         return _numbers(asked["records"])
     pool = np.unique(records_of(folder / str(asked["data"]), asked.get("column")))
-    size, seed = (pj._check.as_count(asked[name], name, low=low) for name, low in (("size", 1), ("seed", 0)))
+    size, seed = (_check.as_count(asked[name], name, low=low) for name, low in (("size", 1), ("seed", 0)))
     if size > pool.size:
         raise ValueError(
             f"Argument `size` must be at most {pool.size}, the different records there are, but is {size}."
@@ -183,9 +182,9 @@ def _report(pj, problem, asked) -> tuple[dict[str, Any], Any]:
     """Everything that is printed, and the result of the library."""
     import jax
 
-    trials, seed = (pj._check.as_count(asked[name], name, low=0) for name in ("trials", "seed"))
+    trials, seed = (_check.as_count(asked[name], name, low=0) for name in ("trials", "seed"))
     if seed >= 2**31:
-        raise pj._check.fail("seed", "be below 2^31", seed)
+        raise _check.fail("seed", "be below 2^31", seed)
     sampling = {"trials": trials, "key": jax.random.key(seed)} if trials else {}
     labels = _labels(pj, problem, asked) if "labels" in asked else {}
     found = pj.reconstruction.assess(**problem, **sampling)
@@ -221,7 +220,7 @@ def _report(pj, problem, asked) -> tuple[dict[str, Any], Any]:
 def _labels(pj, problem, asked) -> dict[str, Any]:
     """The design that reveals most of a labelled record."""
     table, library = asked["labels"], pj.reconstruction
-    members = _members(pj, table["without"], len(problem["records"]))
+    members = _members(table["without"], len(problem["records"]))
     transcript = library.design_labels.HybridTranscript(problem["family"], table["features"], members)
     budget = {name: problem[name] for name in ("epsilon", "delta", "accountant")}
     found = library.assessment.assess_labels(transcript, problem["records"], target=table["target"], **budget)
@@ -234,13 +233,13 @@ def _labels(pj, problem, asked) -> dict[str, Any]:
     }
 
 
-def _members(pj, without: Any, count: int) -> np.ndarray:
+def _members(without: Any, count: int) -> np.ndarray:
     """For each mean, which records are in it: all but those listed by their places."""
     if not isinstance(without, list) or not all(isinstance(mean, list) for mean in without):
         raise ValueError(f"Argument `without` must be a list of lists of places, one for each mean, but is {without}.")
     for place in (place for mean in without for place in mean):
-        if pj._check.as_count(place, "without", low=0) >= count:
-            raise pj._check.fail("without", f"hold places below {count}, the number of records", place)
+        if _check.as_count(place, "without", low=0) >= count:
+            raise _check.fail("without", f"hold places below {count}, the number of records", place)
     return np.asarray([~np.isin(np.arange(count), mean) for mean in without], bool).reshape(-1, count)
 
 

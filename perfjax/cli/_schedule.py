@@ -100,10 +100,7 @@ def schedule(
     if ranges is not None:
         ranges.check(chosen)  # an option may not contradict the draws
     check_outputs(save, plot, force=force, inputs=[scenario])
-    if ranges is not None and solver is SolverName.law:
-        raise ValueError("Over the draws of a fit a schedule is tuned on the expected path: leave --solver law away.")
-    if policy is not None and (total_rho is not None or release_rho is not None):
-        raise ValueError("A policy spends what the population makes it spend: --policy takes no privacy budget.")
+    _check_together(ranges, solver, policy, total_rho, release_rho)
     objective = pj.CumulativeError(first_release=0, solver=solver.value)
     options = {"levels": levels, "total_rho": total_rho, "release_rho": release_rho}
     if ranges is not None:
@@ -136,6 +133,14 @@ def schedule(
     saved = f"Scenario with its {what}", save, write
     outputs = (saved, ("Picture", plot, draw))
     answer(pj, outputs, lambda: print_json(report) if as_json else _print_report(report), quiet=as_json)
+
+
+def _check_together(ranges, solver, policy, total_rho, release_rho) -> None:
+    """Raise for options that do not go together."""
+    if ranges is not None and solver is SolverName.law:
+        raise ValueError("Over the draws of a fit a schedule is tuned on the expected path: leave --solver law away.")
+    if policy is not None and (total_rho is not None or release_rho is not None):
+        raise ValueError("A policy spends what the population makes it spend: --policy takes no privacy budget.")
 
 
 def _report(pj, best, equal, rule) -> dict[str, Any]:

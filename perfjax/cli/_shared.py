@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -121,10 +121,10 @@ def fitted_note(ranges, scenario, swept: Iterable[str] = ()) -> str | None:
 
 def records_of(path: Path | None, column: str | None):
     """Records in [-1, 1] from a column of a CSV file, or None if no file is given."""
-    if (path is None) != (column is None):
-        raise ValueError("Give --data and --column together.")
-    if path is None:
+    if path is None and column is None:
         return None
+    if path is None or column is None:
+        raise ValueError("Give --data and --column together.")
     from perfjax.reconstruction import records
 
     return records.scaled(records.read_column(path, column))
@@ -308,7 +308,7 @@ def scope_warning(unit: str, local: float, central: float, what: str, hint: str 
 
 
 @contextlib.contextmanager
-def to_the_end() -> Iterator[None]:
+def to_the_end() -> Generator[None]:
     """Turn Ctrl-C into one line on stderr, the text of the `KeyboardInterrupt` if it has one, and exit code 130.
 
     A reader of the output who left early is no error: what is written to files is written before.

@@ -87,7 +87,7 @@ def simulate(
     chosen = chosen.replace_noise(noise)
     sampling = _sampling(solver, trials, seed)
     check_outputs(save, plot, force=force, inputs=[scenario])
-    result = _run(pj, chosen, solver, **sampling)
+    result = _run(pj, chosen, solver, sampling)
     origin = {"scenario": pj.files.to_toml(chosen), "solver": solver.value, **sampling, "dtype": dtype.value}
     report = origin | {"error_unit": chosen.mechanism.error_unit} | _findings(result)
     report |= {} if note is None else {"note": note}
@@ -112,13 +112,13 @@ def _sampling(solver, trials, seed) -> dict[str, int]:
     return {"trials": trials, "seed": seed}
 
 
-def _run(pj, scenario, solver, trials=None, seed=None):
+def _run(pj, scenario, solver, sampling):
     if solver is SolverName.law:
         return pj.population_law(scenario)
     import jax
 
     sample = pj.simulate_users if solver is SolverName.users else pj.simulate_counts
-    key = jax.random.key(seed)
+    key, trials = jax.random.key(sampling["seed"]), sampling["trials"]
     return _in_chunks(lambda count, first: sample(scenario, key=key, trials=count, first_trial=first), trials, solver)
 
 

@@ -5,7 +5,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated
 
@@ -75,19 +75,19 @@ def _check_apart(store: Path | None, out: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def _warnings_in_one_line() -> Iterator[None]:
+def _warnings_in_one_line() -> Generator[None]:
     """Show warnings as the command shows its errors."""
 
     def show(message, *_, **__) -> None:
         print(f"perfjax: {' '.join(str(message).split())}", file=sys.stderr)
 
     with warnings.catch_warnings():
-        warnings.showwarning = show
+        warnings.showwarning = show  # ty: ignore[invalid-assignment]  # to ty every function is of a type of its own
         yield
 
 
 @contextlib.contextmanager
-def _leaving_together(several: bool) -> Iterator[None]:
+def _leaving_together(several: bool) -> Generator[None]:
     """On Ctrl-C, which processes of one terminal hear alike, let none end before the others: JAX would abort those."""
     try:
         yield
@@ -103,10 +103,9 @@ def _leaving_together(several: bool) -> Iterator[None]:
 
 def _meet(coordinator: str | None, processes: int | None, process: int | None) -> bool:
     """Join the other processes, if there are any; whether this is the one that reports."""
-    given = [coordinator, processes, process]
-    if all(x is None for x in given):
+    if coordinator is None and processes is None and process is None:
         return True
-    if any(x is None for x in given):
+    if coordinator is None or processes is None or process is None:
         raise ValueError("Give --coordinator, --processes and --process together.")
     if processes < 1 or not 0 <= process < processes:
         raise ValueError(f"Argument `process` must lie in [0, {processes}), but is {process}.")

@@ -1,18 +1,17 @@
 """Arguments that all of count_privacy shares: counts, shifts, tolerances."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from perfjax import _check
-from perfjax._check import Numbers
+from perfjax._check import Numbers, Range
 
 __all__ = ["as_counts", "check_count", "check_ranges", "exact_counts"]
 
 LARGEST = 2**53  # of the counts that are released: float64 holds all whole numbers to there
 
-RANGES = {
+RANGES: dict[str, Range] = {
     "count": {"low": 0, "open_high": True},
     "other": {"low": 0, "open_high": True},
     "sigma": {"low": 0, "open_low": True, "open_high": True},
@@ -33,7 +32,7 @@ def check_ranges(**named: Numbers) -> list[Float[Array, "..."]]:
     ]
 
 
-def check_count(value: int | float | np.number | Array | np.ndarray, name: str, *, low: int = 0) -> int:
+def check_count(value: ArrayLike, name: str, *, low: int = 0) -> int:
     """`value` as a Python int of at least `low`, if it is one whole number."""
     number = np.asarray(value)
     if number.ndim or not np.issubdtype(number.dtype, np.number) or not number >= low or number != np.floor(number):
@@ -44,7 +43,7 @@ def check_count(value: int | float | np.number | Array | np.ndarray, name: str, 
 def as_counts(counts: Numbers, name: str = "counts") -> Float[Array, "..."]:
     """`counts` as a float array of whole numbers of at least 0; the first that is none is named with its row."""
     array = _check.as_float(counts, name)
-    if isinstance(array, jax.core.Tracer):
+    if not _check.is_known(array):
         whole = jnp.where((array == jnp.floor(array)) & (array < jnp.inf), array, -1)  # a NaN stays no number >= 0
         return _check.in_range(whole, name, 0)
     found = np.asarray(array)

@@ -16,7 +16,7 @@ import contextlib
 import decimal
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -62,7 +62,7 @@ FLOATS = Arithmetic(float, 2.0**-40)
 
 
 @contextlib.contextmanager
-def _decimals(digits: int) -> Iterator[Arithmetic]:
+def _decimals(digits: int) -> Generator[Arithmetic]:
     # Not a copy of the current context, which is the caller's and may round or trap in other ways.
     context = decimal.Context(
         digits,

@@ -4,8 +4,9 @@ import abc
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
+from perfjax._check import Numbers
 from perfjax.count_privacy._exact import Arithmetic
 
 __all__ = ["AbstractCountRelease", "log_bounds", "relative_margin"]
@@ -24,18 +25,18 @@ class AbstractCountRelease(eqx.Module):
     noise: eqx.AbstractClassVar[str]
 
     @abc.abstractmethod
-    def error(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
+    def error(self, count: Numbers) -> Float[Array, "..."]:
         """E|released - n|, in counts, clipping included."""
 
     @abc.abstractmethod
-    def budget(self, count: Float[Array, "..."]) -> Float[Array, "..."]:
+    def budget(self, count: Numbers) -> Float[Array, "..."]:
         """v(n), the zCDP budget of one member (add-remove), at all orders and in both directions; v(0) = v(1).
 
         A function of the private count: who publishes it reveals n.
         """
 
     @abc.abstractmethod
-    def released(self, count: Float[Array, "..."], normal: Float[Array, "..."]) -> Float[Array, "..."]:
+    def released(self, count: ArrayLike, normal: ArrayLike) -> Float[Array, "..."]:
         """The release that a standard normal number makes of a count, before rounding; at least 0. For simulations."""
 
     @abc.abstractmethod

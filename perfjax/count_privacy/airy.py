@@ -13,7 +13,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, DTypeLike, Float, Key
+from jaxtyping import Array, ArrayLike, DTypeLike, Float, Key
 
 from perfjax import _check
 from perfjax._check import Numbers
@@ -98,7 +98,7 @@ class LogAiry(AbstractCountRelease):
         edge = jnp.log1p(1 / (jnp.where(count > 1, count - 1, 0) + self.shift))
         return _budget_of_shift(edge / self.sigma)
 
-    def released(self, count: Numbers, normal: Numbers) -> Float[Array, "..."]:
+    def released(self, count: ArrayLike, normal: ArrayLike) -> Float[Array, "..."]:
         noise = self.sigma * _from_normal(normal) - self.drift
         return jnp.maximum((count + self.shift) * jnp.exp(noise) - self.shift, 0)
 

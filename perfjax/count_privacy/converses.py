@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from perfjax._check import Numbers
 from perfjax.count_privacy._arguments import check_count, check_ranges
@@ -50,7 +50,7 @@ Source: "Better Privacy Guarantees for Larger Groups", Table 2.
 Rational = float | int | str | Fraction | np.ndarray | Array
 
 
-def two_count_bound(count: Rational, relative_error: Rational) -> float:
+def two_count_bound(count: ArrayLike, relative_error: Rational) -> float:
     """v(n + 1) >= (1 - r)^2 / (2 (m - n)^2), m = ceil(((1 + 3 r) / (1 - r))^2 n), by Pinsker's inequality.
 
     Args:

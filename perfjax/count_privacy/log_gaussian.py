@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf, erfinv, log_ndtr, ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
@@ -82,7 +82,7 @@ class LogGaussian(AbstractCountRelease):
     def budget(self, count: Numbers) -> Float[Array, "..."]:
         return edge_budget(count, self.sigma, self.shift)
 
-    def released(self, count: Numbers, normal: Numbers) -> Float[Array, "..."]:
+    def released(self, count: ArrayLike, normal: ArrayLike) -> Float[Array, "..."]:
         # Not with expm1, which costs as much as all the rest: what cancels is far below the noise.
         return jnp.maximum((count + self.shift) * jnp.exp(self.sigma * normal - self.sigma**2) - self.shift, 0)
 

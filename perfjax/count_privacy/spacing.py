@@ -17,7 +17,7 @@ import numpy as np
 import optax
 import scipy.special
 from jax.scipy.special import erfinv, ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
@@ -180,7 +180,7 @@ class Spacing(AbstractCountRelease):
         beyond = jnp.log1p(1 / jnp.maximum(count - 1, size)) / self.sigma
         return jnp.where(count <= size, inside, beyond) ** 2 / 2
 
-    def released(self, count: Numbers, normal: Numbers) -> Float[Array, "..."]:
+    def released(self, count: ArrayLike, normal: ArrayLike) -> Float[Array, "..."]:
         thresholds, theta = self._decoder()
         place = self._level(count) + normal
         below = jnp.searchsorted(thresholds, place, side="right").astype(place.dtype)
@@ -228,8 +228,10 @@ def _equalised(r, size):
 
 @jax.jit
 def _descended(gaps, sigma, r, weights):
-    """Adam on the weighted budget, errors above what is allowed being charged more and more; then what still is above
-    is put right, and gaps out of order are."""
+    """Adam on the weighted budget, errors above what is allowed being charged more and more.
+
+    Then what still is above is put right, and gaps out of order are.
+    """
     allowed = r * (1 - SLACK) * jnp.arange(1, 2 * gaps.size + 1, dtype=r.dtype)  # beyond the table too
     n = jnp.arange(1, 2 * gaps.size + 1, dtype=r.dtype)
 
@@ -266,7 +268,7 @@ def _start(aim, n):
     """The gap D with 2 (Phi(-D / 2) + Phi(-3 D / 2) + ...) = r (n - 1/2): all gaps equal, from a table."""
     grid = np.geomspace(1e-3, 20, 2000)
     k = np.arange(1, 64)[:, None]
-    error = np.logaddexp.reduce(scipy.special.log_ndtr(-(k - 0.5) * np.maximum(grid, 0.2)), axis=0) + math.log(2)
+    error = functools.reduce(np.logaddexp, scipy.special.log_ndtr(-(k - 0.5) * np.maximum(grid, 0.2))) + math.log(2)
     # Below gaps of 0.2 the sum is the integral E|Z| / D, to every digit.
     error = np.where(grid < 0.2, math.log(2 / math.sqrt(2 * math.pi)) - np.log(grid), error)
     grid, error = grid[::-1], error[::-1]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure as Picture
@@ -23,6 +23,9 @@ from perfjax.figures import (
 )
 from perfjax.figures._figure import Figure
 from perfjax.reconstruction.records import sample_records
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["FIGURES", "Figure", "draw", "numbers", "summary"]
 

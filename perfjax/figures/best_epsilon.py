@@ -5,6 +5,7 @@ error there, as published: the estimate clipped to [0, 1], and an empty run char
 """
 
 import functools
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -20,6 +21,9 @@ from perfjax.objectives import FinalError
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
 from perfjax.tuning import Status, tune
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["FIGURES", "draw", "last_error", "recipe", "summary"]
 

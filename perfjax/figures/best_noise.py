@@ -11,6 +11,7 @@
 import functools
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -26,6 +27,9 @@ from perfjax.objectives import CumulativeBound, CumulativeError, score_runs
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
 from perfjax.tuning import tune
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["FIGURES", "agreement", "draw", "draw_lines", "law_error", "recipe", "simulated_errors", "summary"]
 
@@ -186,13 +190,12 @@ def draw(data: "xarray.Dataset") -> plt.Figure:
         squeeze=False,
         width_ratios=[1] * 4 + [1.4],
     )
-    scale = LogNorm(*SEARCHED) if float(data.bound.min()) < NOISES[0] / 2 else LogNorm(*NOISES)
+    low, high = SEARCHED if float(data.bound.min()) < NOISES[0] / 2 else NOISES
+    scale = LogNorm(low, high)
     for row, (threshold, part) in zip(axes, data.groupby("threshold"), strict=True):
         for name, ax in zip(names, row, strict=False):
             shown = part[name].squeeze().dropna("leave", how="all").dropna("recruit", how="all")
-            image = ax.pcolormesh(
-                shown.recruit, shown.leave, np.maximum(shown, scale.vmin), norm=scale, rasterized=True
-            )
+            image = ax.pcolormesh(shown.recruit, shown.leave, np.maximum(shown, low), norm=scale, rasterized=True)
             ax.set(xlabel="recruit r", ylabel="leave q", title=f"{THEORIES.get(name, name)}\nτ = {threshold:g}")
         figure.colorbar(image, ax=row[len(names) - 1], label="best noise scale γ*")
         draw_lines(part.squeeze("threshold"), row[-1])

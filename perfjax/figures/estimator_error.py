@@ -5,6 +5,8 @@ below the bound; at large ones the two agree inside the box. With a record at an
 (which the paper does not say) and falls below it again at budgets beyond its range.
 """
 
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -14,6 +16,9 @@ from perfjax import accounting
 from perfjax.figures._figure import Figure
 from perfjax.figures._published import key
 from perfjax.reconstruction import Moments, multiset_van_trees_bound, pair_estimate, two_moment_bound
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["FIGURES", "draw", "recipe", "summary"]
 

@@ -1,6 +1,7 @@
 """Figures of count privacy: budgets by group size, errors, the shift, noises, and groups that grow or die out."""
 
 import math
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from perfjax import count_privacy
+from perfjax.count_privacy._release import AbstractCountRelease
 from perfjax.figures._figure import Figure
 from perfjax.law import population_law
 from perfjax.leakage import LikelihoodRatioAbove
@@ -18,6 +20,9 @@ from perfjax.participation import Participation
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
 
+if TYPE_CHECKING:
+    import xarray
+
 __all__ = ["FIGURES", "budgets", "errors", "noises", "shift", "trajectories"]
 
 TOLERANCE = 0.1
@@ -26,7 +31,7 @@ WEIGHTED = 20  # group sizes, all with the same weight
 SHOWN_STARTS = 9
 
 
-def _mechanisms(tolerance: float) -> dict[str, count_privacy.LogGaussian]:
+def _mechanisms(tolerance: float) -> dict[str, AbstractCountRelease]:
     """The designs that are compared, by what the legend calls them."""
     made = {f"log-Gaussian, c = {c:g}": count_privacy.design("log-gaussian", tolerance, shift=c) for c in SHIFTS}
     made["log-Airy, c = 1"] = count_privacy.design("log-airy", tolerance)
@@ -256,9 +261,9 @@ def trajectories(*, levels: int, progress: bool) -> "xarray.Dataset":
     import xarray
 
     scenario = _group(50.0, cap=400.0)
-    mechanism, who = scenario.mechanism, scenario.participation
+    given = scenario.leaves()
     star = count_privacy.unstable_count(
-        who.leave, who.recruit, scenario.leakage.threshold, sigma=mechanism.sigma, shift=mechanism.shift
+        given["leave"], given["recruit"], given["threshold"], sigma=given["sigma"], shift=given["shift"]
     )
     starts = np.geomspace(5, 200, levels)
     paths = sweep(mean_field, scenario, {"population": starts}, fields=["leak_probability"], progress=progress)

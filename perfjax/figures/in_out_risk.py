@@ -5,6 +5,8 @@ under other accountants, which are flat. Right: the error of the best estimate i
 the epsilon that the transcript of basic composition really spends, which falls, and with it the precision.
 """
 
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -13,6 +15,9 @@ import numpy as np
 from perfjax import accounting, reconstruction
 from perfjax.figures._figure import Figure
 from perfjax.figures._published import key
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["FIGURES", "draw", "recipe", "simulated_risk", "summary"]
 

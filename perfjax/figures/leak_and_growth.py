@@ -6,6 +6,7 @@ pulled to 1 by the cap.
 """
 
 import functools
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -19,6 +20,9 @@ from perfjax.montecarlo import runs, simulate_users
 from perfjax.objectives import growth_factor
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["FIGURES", "draw", "growth", "growth_numbers", "leak", "leak_numbers", "leaked_share", "recipe", "summary"]
 

@@ -6,6 +6,7 @@ far the two records are apart, and how many records lie near the ends.
 """
 
 import itertools
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -14,6 +15,9 @@ import numpy as np
 from perfjax import accounting
 from perfjax.figures._figure import Figure
 from perfjax.reconstruction import Moments, ScanStatus, scan_releases, two_moment_bound
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = [
     "BINS",

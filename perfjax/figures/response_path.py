@@ -1,6 +1,7 @@
 """Figures 1 and 6: error and population of randomized response by release, for four local budgets in two regimes."""
 
 import functools
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -12,6 +13,9 @@ from perfjax.figures._published import key, randomized_response, simulated
 from perfjax.montecarlo import runs
 from perfjax.scenario import Scenario
 from perfjax.sweeps import sweep
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["FIGURES", "draw", "means", "recipe", "summary"]
 

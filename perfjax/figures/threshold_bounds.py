@@ -5,11 +5,16 @@ records and, which the paper does not say, on the grid: triples near the ends ne
 box, and fewer of one that has thresholds at its ends.
 """
 
+from typing import TYPE_CHECKING
+
 import matplotlib.pyplot as plt
 import numpy as np
 
 from perfjax.figures._figure import Figure
 from perfjax.reconstruction import Bump, Logistic, ScanStatus, Smoothstep, Thresholds, scan_releases
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["FIGURES", "TRIPLES", "draw", "recipe", "summary"]
 

@@ -1,5 +1,7 @@
 """`population_law`: propagate the distribution of the population through all releases."""
 
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,9 @@ from perfjax.law._kernel import Kernel, kernel_of
 from perfjax.law._nodes import WHOLE, grid, on_every_other, on_nodes
 from perfjax.leakage import check_count_level
 from perfjax.scenario import Noise, Scenario, as_single
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["PopulationLaw", "check_law", "law_of", "population_law", "whole_cap"]
 

@@ -60,7 +60,7 @@ def given_noise(
     """
     exposed, population, noise = guarded(mechanism, leakage, population, noise)
     law = _LAWS.function(mechanism, leakage)(mechanism, leakage, population, noise, shared)
-    certain = GivenNoise(leaked=1.0, kept=0.0, spread=0.0, both=1.0)
+    certain = 1.0, 0.0, 0.0, 1.0  # leaked, kept, spread, both
     return GivenNoise(*(jnp.where(exposed, limit, value) for limit, value in zip(certain, law, strict=True)))
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jax.scipy.special import ndtr
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from perfjax import _check, count_privacy, theorems
 from perfjax._check import Numbers
@@ -155,11 +155,11 @@ def _clipped_distances(mechanism, population):
 
 
 def leak_probability_given_distance(
-    distance: Numbers,
-    noise_scale: Numbers,
-    population: Numbers,
+    distance: ArrayLike,
+    noise_scale: ArrayLike,
+    population: ArrayLike,
     *,
-    threshold: Numbers,
+    threshold: ArrayLike,
     dim: int | None = None,
     outside: str = "shared",
 ) -> Float[Array, "..."]:

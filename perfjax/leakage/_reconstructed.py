@@ -93,7 +93,7 @@ class ReconstructedWithin(AbstractLeakage):
     def released_noise(self, noise: Float[Array, "..."]) -> Float[Array, "..."]:
         """gamma sqrt(kappa_L / kappa_1)."""
         share = self.releases
-        if self.accountant == "basic":
+        if self.delta is not None:  # accountant "basic"
             share = share**2 * (1 + jnp.log(share) / jnp.log(1.25 / self.delta))
         return noise * jnp.sqrt(share)
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from perfjax import _check, accounting
 from perfjax._check import Numbers
@@ -94,11 +94,11 @@ class GaussianMean(AbstractMechanism):
     def from_budget(
         cls,
         *,
-        clip_radius: Numbers,
+        clip_radius: ArrayLike,
         dim: int,
         rho: Numbers | None = None,
-        epsilon: Numbers | None = None,
-        delta: Numbers | None = None,
+        epsilon: ArrayLike | None = None,
+        delta: ArrayLike | None = None,
         scope: str = "local",
         population: Numbers | None = None,
         mean: Numbers = 0.0,
@@ -126,11 +126,14 @@ class GaussianMean(AbstractMechanism):
         _check.as_choice(scope, "scope", ("local", "central"))
         if (scope == "central") == (population is None):
             raise ValueError('Argument `population` must be given with scope "central", and only then.')
-        if rho is not None:
-            rho = _check.in_range(_check.as_float(rho, "rho"), "rho", 0, open_low=True)
-        mu = accounting.gaussian_mu(epsilon=epsilon, delta=delta) if rho is None else accounting.mu_from_rho(rho)
-        if rho is None and _check.is_known(mu) and np.any(np.asarray(mu) == 0):
-            raise _check.fail("delta", "be above 0 where `epsilon` is finite", delta)
+        if rho is None:
+            assert epsilon is not None
+            assert delta is not None
+            mu = accounting.gaussian_mu(epsilon=epsilon, delta=delta)
+            if _check.is_known(mu) and np.any(np.asarray(mu) == 0):
+                raise _check.fail("delta", "be above 0 where `epsilon` is finite", delta)
+        else:
+            mu = accounting.mu_from_rho(_check.in_range(_check.as_float(rho, "rho"), "rho", 0, open_low=True))
         sensitivity = accounting.clipped_sensitivity(clip_radius=clip_radius, adjacency="replace-one")
         scale = accounting.noise_from_mu(mu=mu, sensitivity=sensitivity)
         if population is not None:
@@ -188,6 +191,7 @@ class GaussianMean(AbstractMechanism):
         """Clipped records made from standard normals."""
         records = self.mean + _colour(self.covariance, jnp.asarray(normals, self.mean.dtype))
         norm = jnp.linalg.norm(records, axis=-1, keepdims=True)
+        assert self.clip_radius is not None
         outside = norm > self.clip_radius
         return jnp.where(outside, records * (self.clip_radius / jnp.where(outside, norm, 1)), records)
 
@@ -269,7 +273,7 @@ def _least_radius(mean, covariance, dim) -> float:
     return float(distance + np.sqrt(2 * largest * scipy.special.gammainccinv(dim / 2, NEVER_CLIPS)))
 
 
-def _extent(mean, covariance, dim) -> tuple[float, float]:
+def _extent(mean, covariance, dim) -> tuple[np.floating, np.floating]:
     """The largest variance along any direction, and how far the mean lies from 0."""
     covariance = np.asarray(covariance, float)
     largest = np.max(covariance if covariance.ndim < 2 else np.linalg.eigvalsh(covariance))

@@ -68,9 +68,9 @@ def simulate_counts(
     """
     check_count_level(as_single(scenario).mechanism)
     key = as_key(key)
-    trials, first_trial = as_trials(trials, first_trial)
+    trials, first = as_trials(trials, first_trial)
     scenario = scenario.replace_noise(noise)
-    return _simulate_counts(scenario, key, trials, first_trial)
+    return _simulate_counts(scenario, key, trials, first)
 
 
 @eqx.filter_jit

@@ -76,13 +76,13 @@ def simulate_users(
         >>> runs.population.shape
         (3, 51)
     """
-    key, (trials, first_trial) = as_key(key), as_trials(trials, first_trial)
+    key, (trials, first) = as_key(key), as_trials(trials, first_trial)
     _RELEASES.check(as_single(scenario).mechanism, scenario.leakage)
     scenario = scenario.replace_noise(noise)
     cap = _check.in_range(scenario.participation.cap, "cap", 1, 2.0**31, open_high=True)
     scenario = eqx.tree_at(lambda s: s.participation.cap, scenario, cap)
     scenario = without_gradient(scenario, "simulate_users")
-    population, leaked, error, expected_error = _simulate(scenario, key, trials, first_trial)
+    population, leaked, error, expected_error = _simulate(scenario, key, trials, first)
     return Trajectory(
         population=population,
         leak_probability=leaked,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import Numbers, as_count, as_float, fail, in_range, is_known
+from perfjax._check import as_count, as_float, fail, in_range, is_known
 
 __all__ = ["as_records", "as_releases", "inside", "longest"]
 
@@ -30,7 +30,7 @@ def inside(records: Float[Array, "... m"], radius: Float[Array, ""]) -> Float[Ar
     return eqx.error_if(records, outside, "Argument `records` must lie in [-radius, radius].")
 
 
-def longest(releases: Numbers, max_releases: int | None) -> int:
+def longest(releases: ArrayLike, max_releases: int | None) -> int:
     """The most releases there can be, which fixes the shape of a transcript."""
     if max_releases is not None:
         return as_count(max_releases, "max_releases", low=1)

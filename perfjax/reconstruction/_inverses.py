@@ -4,7 +4,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from perfjax._linear import product
@@ -61,8 +60,8 @@ def _pseudo_inverse_derivative(least, relative, primals, tangents):
     (a,), (da,) = primals, tangents
     p = pseudo_inverse(a, least, relative)
     pt, dat = transposed(p), transposed(da)
-    left = np.eye(a.shape[-2], dtype=a.dtype) - product(a, p)
-    right = np.eye(a.shape[-1], dtype=a.dtype) - product(p, a)
+    left = jnp.eye(a.shape[-2], dtype=a.dtype) - product(a, p)
+    right = jnp.eye(a.shape[-1], dtype=a.dtype) - product(p, a)
     curved = product(product(p, pt), product(dat, left)) + product(product(right, dat), product(pt, p))
     return p, curved - product(product(p, da), p)
 
@@ -90,7 +89,7 @@ def left_inverse(a: Matrix) -> Float[Array, "... columns rows"]:
 def _left_inverse_derivative(primals, tangents):
     (a,), (da,) = primals, tangents
     p = left_inverse(a)
-    left = np.eye(a.shape[-2], dtype=a.dtype) - small_product(a, p)
+    left = jnp.eye(a.shape[-2], dtype=a.dtype) - small_product(a, p)
     curved = small_product(small_product(p, transposed(p)), small_product(transposed(da), left))
     return p, curved - small_product(small_product(p, da), p)
 

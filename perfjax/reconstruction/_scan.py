@@ -1,6 +1,7 @@
 """With how many releases is the risk least, and is that certain?"""
 
 import enum
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,6 +16,9 @@ from perfjax.reconstruction._families import AbstractFamily
 from perfjax.reconstruction._multiset import bound_and_reason, label_floor
 from perfjax.reconstruction._priors import nearby_van_trees, trivial_risk
 from perfjax.reconstruction._reasons import Reason
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["ReleaseScan", "ScanStatus", "scan_releases"]
 
@@ -103,7 +107,7 @@ class ReleaseScan(eqx.Module):
 
     @property
     def _ended(self):
-        least = jnp.minimum.accumulate(self.bound, -1)
+        least = jnp.minimum.accumulate(self.bound, axis=-1)
         return (self.lower_limit > least) & jnp.isfinite(least)
 
     def fields(self) -> dict[str, Field]:

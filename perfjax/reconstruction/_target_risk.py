@@ -1,5 +1,7 @@
 """The bound on a labelled target, and what must stand beside it."""
 
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
@@ -10,6 +12,9 @@ from perfjax.reconstruction._fisher import target_bound, target_reason
 from perfjax.reconstruction._inverses import left_inverse
 from perfjax.reconstruction._priors import trivial_risk
 from perfjax.reconstruction._reasons import Reason
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["TargetRisk", "target_risk"]
 

@@ -1,5 +1,7 @@
 """One answer about a transcript: what it identifies, how precisely, at which number of releases, and for whom."""
 
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,9 @@ from perfjax.reconstruction._multiset import transcript_rows
 from perfjax.reconstruction._scan import ReleaseScan, ScanStatus, scan_releases
 from perfjax.reconstruction.design import Design, c_optimal
 from perfjax.reconstruction.design_labels import HybridTranscript, profiled_separation, swap_separations
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["Assessment", "LabelAssessment", "assess", "assess_labels"]
 

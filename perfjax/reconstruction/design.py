@@ -13,6 +13,7 @@ values of this module are at κ = 1: multiply by κ.
 import functools
 import itertools
 import math
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -24,6 +25,9 @@ from perfjax import _check
 from perfjax._check import Numbers
 from perfjax._fields import Field, as_dataset
 from perfjax._linear import product
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["Design", "a_optimal", "basic_optimal", "bound", "c_optimal"]
 
@@ -186,8 +190,8 @@ def a_optimal(rows: Numbers, *, rtol: float | None = None, max_steps: int = 100_
     rows, _ = _problem(rows, 0.0)
     if rtol is None:
         rtol = 1e-10 if rows.dtype == jnp.float64 else 1e-4
-    rtol = _check.in_range(_check.as_float(rtol, "rtol"), "rtol", 0, open_low=True, open_high=True)
-    return _a_optimal(rows, rtol.astype(rows.dtype), _check.as_count(max_steps, "max_steps", low=1))
+    gap = _check.in_range(_check.as_float(rtol, "rtol"), "rtol", 0, open_low=True, open_high=True)
+    return _a_optimal(rows, gap.astype(rows.dtype), _check.as_count(max_steps, "max_steps", low=1))
 
 
 def _problem(rows: Numbers, contrast: Numbers, **by_type: Numbers):

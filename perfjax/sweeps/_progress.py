@@ -3,13 +3,13 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 __all__ = ["reporting"]
 
 
 @contextlib.contextmanager
-def reporting(shown: bool, cells: int, done: int) -> Iterator[Callable[[int], None]]:
+def reporting(shown: bool, cells: int, done: int) -> Generator[Callable[[int], None]]:
     """A function to call with the number of cells that are now done, of which `done` were so before."""
     if not shown:
         yield lambda now: None

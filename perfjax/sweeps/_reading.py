@@ -2,12 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfjax.sweeps._chunks import Chunk, chunks_of
 from perfjax.sweeps._definition import axis_text
 from perfjax.sweeps._store import BOOKKEEPING, DIGEST, SECONDS, is_whole, listed, marks, opened
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["open_sweep"]
 

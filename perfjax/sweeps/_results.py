@@ -1,6 +1,7 @@
 """The dataset that a sweep returns, and results of chunks in memory."""
 
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,6 +9,9 @@ from perfjax._fields import Field, as_dataset
 from perfjax.sweeps._chunks import Chunk
 from perfjax.sweeps._grid import Grid
 from perfjax.sweeps._program import Layout
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["InMemory", "completed", "variable_layouts"]
 
@@ -28,9 +32,6 @@ class InMemory:
 
     def finished(self) -> np.ndarray:
         return self.seconds > 0
-
-    def missing(self) -> list[Chunk]:
-        return []
 
     def write(self, chunk: Chunk, values: list[np.ndarray], start: float) -> None:
         for array, value in zip(self.arrays.values(), values, strict=True):

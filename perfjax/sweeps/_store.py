@@ -8,9 +8,9 @@ import secrets
 import shutil
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from perfjax.sweeps._definition import differences
 from perfjax.sweeps._grid import Grid
 from perfjax.sweeps._program import Layout
 from perfjax.sweeps._results import completed, variable_layouts
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["BOOKKEEPING", "DIGEST", "SECONDS", "Store", "check_place", "is_whole", "listed", "marks", "opened"]
 
@@ -132,10 +135,10 @@ class Store:
         """The axes are known: write them again if they can't be read, or are not these."""
         for name, field in self.grid.coordinates().items():
             try:
-                there = self.group[name][:]
+                same = np.array_equal(self.group[name][:], field.values)
             except Exception:  # of any kind, as above
-                there = None
-            if not np.array_equal(there, field.values):
+                same = False
+            if not same:
                 with _told(self.path):
                     self._create_coordinates(self.group)
                 return
@@ -262,7 +265,7 @@ def is_whole(arrays: list[Any], chunk: Chunk, digest: int) -> bool:
 def _digest(values: list[np.ndarray]) -> int:
     found = hashlib.blake2b(digest_size=8)
     for value in values:
-        found.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        found.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
     return int.from_bytes(found.digest(), "little")
 
 
@@ -299,7 +302,7 @@ def _zarr():
 
 
 @contextlib.contextmanager
-def _told(path: Path, comfort: str = "") -> Iterator[None]:
+def _told(path: Path, comfort: str = "") -> Generator[None]:
     """Say of an error of the system which store it is about, and what is safe."""
     try:
         yield

@@ -7,7 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -24,6 +25,9 @@ from perfjax.sweeps._program import Program, as_devices, bound, compiled_program
 from perfjax.sweeps._progress import reporting
 from perfjax.sweeps._results import InMemory
 from perfjax.sweeps._store import Store, check_place, listed
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["sweep"]
 
@@ -156,15 +160,16 @@ def _compute(program: Program, chunks: list[Chunk], results: InMemory | Store, p
             results.write(chunk, _computed(program, chunk), start)
             done += chunk.count
             report(done)
-            if asked.is_set():
+            if isinstance(results, Store) and asked.is_set():
                 raise KeyboardInterrupt(
                     f"stopped after {done} of {cells} cells, which are safe in {results.path}:"
                     " run the same sweep again to go on"
                 )
-    _wait_for_others(results, {chunk.number for chunk in own}, progress)
+    if isinstance(results, Store):
+        _wait_for_others(results, {chunk.number for chunk in own}, progress)
 
 
-def _wait_for_others(results: InMemory | Store, own: set[int], progress: bool) -> None:
+def _wait_for_others(results: Store, own: set[int], progress: bool) -> None:
     """Wait until all chunks are there, as long as they become more; raise if one of this process's own is not."""
     left, news = None, time.monotonic()
     while missing := results.missing():
@@ -192,6 +197,7 @@ def _computed(program: Program, chunk: Chunk) -> list[np.ndarray]:
             if running is not None:
                 _collect(values, *running)
             running = following
+        assert running is not None
         _collect(values, *running)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
@@ -206,7 +212,7 @@ def _collect(values, first, count, results):
 
 
 @contextlib.contextmanager
-def _interruptions(results: InMemory | Store) -> Iterator[threading.Event]:
+def _interruptions(results: InMemory | Store) -> Generator[threading.Event]:
     """An event that Ctrl-C or SIGTERM sets, the first time; only for a store, which has something to finish."""
     asked = threading.Event()
     if not isinstance(results, Store) or threading.current_thread() is not threading.main_thread():

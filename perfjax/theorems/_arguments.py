@@ -3,19 +3,19 @@
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from perfjax._check import as_choice, as_floats, in_range
+from perfjax._check import Range, as_choice, as_floats, in_range
 
 __all__ = ["arguments", "checked", "net_leave", "per_user"]
 
 _INFINITY = float("inf")
-_UNIT = {"low": 0.0, "high": 1.0}
-_INSIDE_UNIT = {**_UNIT, "open_low": True, "open_high": True}
-_NOT_NEGATIVE = {"low": 0.0}
-_FINITE = {"low": 0.0, "high": _INFINITY, "open_high": True}
-_POSITIVE = {"low": 0.0, "open_low": True}
-_POSITIVE_FINITE = {**_POSITIVE, "open_high": True}
+_UNIT: Range = {"low": 0.0, "high": 1.0}
+_INSIDE_UNIT: Range = {**_UNIT, "open_low": True, "open_high": True}
+_NOT_NEGATIVE: Range = {"low": 0.0}
+_FINITE: Range = {"low": 0.0, "high": _INFINITY, "open_high": True}
+_POSITIVE: Range = {"low": 0.0, "open_low": True}
+_POSITIVE_FINITE: Range = {**_POSITIVE, "open_high": True}
 
-_RANGES = {
+_RANGES: dict[str, Range] = {
     "clip_radius": _POSITIVE,
     "covariance_eigenvalues": _POSITIVE_FINITE,
     "dim": {"low": 1.0, "open_high": True},

@@ -172,6 +172,7 @@ def _descend(objective_at, place, log_value, low, high) -> Basin:
         with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
             update, memory = optimizer.update(known, memory, x)
             secant = optax.apply_updates(x, update)
+        assert isinstance(secant, jax.Array)  # to optax any tree
         target = jnp.where(i % 2 == 0, secant, _meeting(*ends))
         low, high = ends[0].place, ends[1].place
         inside = (target > low) & (target < high)

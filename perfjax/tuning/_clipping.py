@@ -1,5 +1,7 @@
 """The best noise and clipping radius together."""
 
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,9 @@ from perfjax.tuning._budgets import printed_budgets
 from perfjax.tuning._constant import as_log_bounds
 from perfjax.tuning._descent import at_bound, best_of, descend
 from perfjax.tuning._optimum import Status, first_status, status_field
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["ClippingOptimum", "tune_clipping"]
 
@@ -81,7 +86,7 @@ class ClippingOptimum(eqx.Module):
         return as_dataset(self.fields())
 
     def __str__(self) -> str:
-        mean = np.asarray(self.scenario.mechanism.mean)
+        mean = np.asarray(self.scenario.leaves()["mean"])
         listed = np.array2string(mean, precision=6, separator=", ", threshold=6)
         counted = counted_words(self.objective, self.scenario.rounds)
         lines = [
@@ -143,13 +148,15 @@ def tune_clipping(
     if not isinstance(mechanism, GaussianMean):
         raise _check.fail("mechanism", "be a GaussianMean to be clipped", type(mechanism).__name__)
     objective = CumulativeError() if objective is None else _check.as_kind(objective, "objective", AbstractObjective)
-    if getattr(objective, "solver", "mean-field") != "mean-field":
+    solver = getattr(objective, "solver", "mean-field")
+    if solver != "mean-field":
         requirement = 'be "mean-field": the law and the counts know no clipping'
-        raise _check.fail("solver", requirement, _check.quoted(objective.solver))
+        raise _check.fail("solver", requirement, _check.quoted(solver))
     scenario = scenario.with_one_noise()
     objective = objective.prepared(scenario)
     typical = jnp.sqrt(jnp.sum(_variances(mechanism)) + jnp.sum(jnp.broadcast_to(mechanism.mean, mechanism.dim) ** 2))
-    radius_bounds = tuple(x * typical for x in RADIUS_RANGE) if radius_bounds is None else radius_bounds
+    if radius_bounds is None:
+        radius_bounds = RADIUS_RANGE[0] * typical, RADIUS_RANGE[1] * typical
     low, high = as_log_bounds(radius_bounds, scenario, name="radius_bounds")
     # The radius is traced from here on, and a traced one always clips.
     scenario = scenario.replace(clip_radius=jnp.exp(low))

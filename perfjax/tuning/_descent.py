@@ -73,16 +73,17 @@ def descend(
     default 4e-10 in float64 and 7e-5 in float32.
     """
     optimizer = optax.scale_by_lbfgs(memory_size=MEMORY)
-    tolerance = jnp.finfo(start.dtype).eps ** 0.6 if tolerance is None else tolerance
+    flat = jnp.finfo(start.dtype).eps ** 0.6 if tolerance is None else tolerance
 
     def goes_on(state):
         slope = jnp.max(jnp.abs(_projected(state.gradient, state.place, low, high)))
-        return (state.steps < steps) & (state.idle < PATIENCE) & (slope > tolerance)
+        return (state.steps < steps) & (state.idle < PATIENCE) & (slope > flat)
 
     def step(state):
         slope = _projected(state.gradient, state.place, low, high)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
             newton, memory = optimizer.update(slope, state.memory, state.place)
+        assert isinstance(newton, jax.Array)  # to optax any tree
         along = jnp.where(slope == 0, 0, -newton.astype(start.dtype))
         along = jnp.where(jnp.vdot(along, slope) < 0, along, -slope)
         better, place, value, gradient = _searched(value_and_gradient, state, along, slope, low, high)
@@ -114,4 +115,5 @@ def _searched(value_and_gradient, state, along, slope, low, high) -> tuple[Bool[
 
     here = state.place, state.value, state.gradient
     found, _, there = jax.lax.while_loop(unfinished, shorter, (jnp.asarray(False), jnp.zeros((), jnp.int32), here))
-    return found, *(jnp.where(found, new, old) for new, old in zip(there, here, strict=True))
+    place, value, gradient = (jnp.where(found, new, old) for new, old in zip(there, here, strict=True))
+    return found, place, value, gradient

@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,6 +14,9 @@ from perfjax.objectives import AbstractObjective, counted_words
 from perfjax.privacy import Privacy
 from perfjax.scenario import Scenario
 from perfjax.tuning._budgets import printed_budgets
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["Optimum", "Status", "first_status", "status_field"]
 
@@ -119,7 +123,7 @@ class Optimum(eqx.Module):
 
     @property
     def regime(self) -> np.ndarray:
-        """ "growth", "decline" or "steady" at release 0."""
+        """One of "growth", "decline" and "steady", at release 0."""
         return np.select([np.asarray(self.growth) > 1, np.asarray(self.growth) < 1], ["growth", "decline"], "steady")
 
     def privacy(self) -> Privacy:

@@ -1,5 +1,7 @@
 """The best rule for noise that reacts to how many users are left, and what reacting is worth."""
 
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,9 @@ from perfjax.tuning._budgets import printed_budgets
 from perfjax.tuning._constant import as_log_bounds
 from perfjax.tuning._descent import descend
 from perfjax.tuning._schedule import LAW_LEVEL, LAW_NODES, LAW_STEPS, Schedule, as_window, tune_schedule
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["PolicyOptimum", "tune_policy"]
 

@@ -1,5 +1,7 @@
 """The best noise for every release: descent from several starts, compared with the best constant noise."""
 
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,9 @@ from perfjax.tuning._constant import as_log_bounds, tune
 from perfjax.tuning._descent import at_bound, best_of, descend
 from perfjax.tuning._optimum import Status, first_status, status_field
 from perfjax.tuning._structure import Budget, structure_of
+
+if TYPE_CHECKING:
+    import xarray
 
 __all__ = ["Schedule", "as_window", "tune_schedule"]
 

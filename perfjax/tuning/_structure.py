@@ -118,7 +118,7 @@ def structure_of(name: str, levels: int | None, mechanism: AbstractMechanism, re
     _check.as_choice(name, "structure", STRUCTURES)
     if (name == "piecewise") != (levels is not None):
         raise ValueError('Argument `levels` must be given with structure "piecewise", and only then.')
-    if name == "piecewise":
+    if levels is not None:
         levels = _check.as_count(levels, "levels", low=1)
         if levels > releases:
             raise _check.fail("levels", f"be at most {releases}, the number of releases", levels)
@@ -155,11 +155,12 @@ class Budget(eqx.Module):
         A shift changes no structure of `STRUCTURES`. It is the root of a monotone function, by halving; the Newton step
         after that also carries its derivative.
         """
-        if self.total is None:
+        total = self.total
+        if total is None:
             return held(log_noise, self.low, self.high)
 
         def excess(shift, log_noise):
-            return self.spent(held(log_noise + shift, self.low, self.high)) / self.total - 1
+            return self.spent(held(log_noise + shift, self.low, self.high)) / total - 1
 
         still = jax.lax.stop_gradient(log_noise)
         shift = jax.lax.stop_gradient(self._shift(lambda x: excess(x, still), still))
