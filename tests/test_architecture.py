@@ -140,3 +140,8 @@ def test_what_marks_list_exists(mark):
         file, _, test = line.partition("[")[0].removeprefix("tests/").partition("::")
         text = (tests / file).read_text()
         assert not test or f"\ndef {test}(" in text, line
+
+
+def test_the_version_is_cited_as_it_is():
+    cited = (ROOT.parent / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {perfjax.__version__}\n" in cited
