@@ -14,8 +14,8 @@ from scenarios import response
 import perfjax as pj
 from perfjax._chi_square import tails
 from perfjax.leakage import leak_distribution
-from perfjax.leakage.pairs._blocks import Keys
 from perfjax.leakage.pairs._chi_square_noise import chi_square_rule
+from perfjax.leakage.pairs.blocks import Keys
 
 
 def rule(tolerance=20.0, releases=2, **options):

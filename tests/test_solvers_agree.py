@@ -14,7 +14,7 @@ from scenarios import gaussian, published, response
 import perfjax as pj
 from perfjax.law import law_of
 from perfjax.leakage.pairs import _mean_likelihood_ratio
-from perfjax.leakage.pairs._blocks import Keys
+from perfjax.leakage.pairs.blocks import Keys
 from perfjax.montecarlo import _users, runs
 
 RUNS, RELEASE = 5000, 5

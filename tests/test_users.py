@@ -20,7 +20,7 @@ from scenarios import gaussian, response
 import perfjax as pj
 from perfjax._normals import normals
 from perfjax.leakage.pairs import GaussianMeanLikelihoodRatio, _gaussian_mean
-from perfjax.leakage.pairs._blocks import Keys
+from perfjax.leakage.pairs.blocks import Keys
 from perfjax.montecarlo import _users, simulate_users
 from perfjax.montecarlo._inputs import as_key
 

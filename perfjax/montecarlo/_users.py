@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from perfjax import _check
 from perfjax.leakage import pair_of
-from perfjax.leakage.pairs._blocks import Keys, happens, present
+from perfjax.leakage.pairs.blocks import Keys, happens, present
 from perfjax.montecarlo._inputs import as_key, as_trials, initial_users, without_gradient
 from perfjax.scenario import Noise, Scenario, as_single
 from perfjax.trajectory import Trajectory

@@ -3,6 +3,7 @@
 The classes are here to be inherited from; what they know is asked for by the functions of `perfjax.leakage`.
 """
 
+from perfjax.leakage.pairs import blocks as blocks
 from perfjax.leakage.pairs._count_likelihood_ratio import (
     ShiftedLogCountLikelihoodRatio as ShiftedLogCountLikelihoodRatio,
 )
@@ -15,4 +16,5 @@ __all__ = [
     "GaussianMeanReconstructed",
     "RandomizedResponseTrueBit",
     "ShiftedLogCountLikelihoodRatio",
+    "blocks",
 ]

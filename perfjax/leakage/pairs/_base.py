@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from perfjax.leakage._base import AbstractLeakage
-from perfjax.leakage.pairs._blocks import Keys, UserRelease
+from perfjax.leakage.pairs.blocks import Keys, UserRelease
 from perfjax.mechanisms import AbstractMechanism
 
 __all__ = ["AbstractIndependentPair", "AbstractPair", "CriticalNoise", "Gap", "LeakDistribution", "Split", "pair_of"]
@@ -251,7 +251,8 @@ class AbstractPair(abc.ABC):
         """One release sampled record by record: the reference for everything above.
 
         Like `count_release` this one gets limits too. Users come in blocks of `size`, the last one filled up; block b
-        draws from `fold_in(key, b)` alone, so that a block drawn a second time is the same.
+        draws from `fold_in(key, b)` alone, so that a block drawn a second time is the same. `leakage.pairs.blocks` has
+        the tools.
 
         Args:
             users: n.

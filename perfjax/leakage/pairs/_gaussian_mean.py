@@ -12,7 +12,7 @@ from perfjax import _check
 from perfjax._draws import chi_square_from_bits, normal_from_bits
 from perfjax._normals import normals
 from perfjax.leakage.pairs._base import Gap
-from perfjax.leakage.pairs._blocks import Keys, block_count, present
+from perfjax.leakage.pairs.blocks import Keys, block_count, present
 from perfjax.mechanisms import GaussianMean
 
 __all__ = ["count_gap", "drawn_records", "shared_and_error", "squared_error"]

@@ -15,11 +15,11 @@ from perfjax._square_root import square_root
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove
 from perfjax.leakage.pairs._across import across, below, density
 from perfjax.leakage.pairs._base import AbstractPair, CriticalNoise, LeakDistribution, Split
-from perfjax.leakage.pairs._blocks import Test, block_count
 from perfjax.leakage.pairs._chi_square_noise import Step, around, at_score, chi_square_rule
 from perfjax.leakage.pairs._gaussian_mean import count_gap, drawn_records, shared_and_error, squared_error
 from perfjax.leakage.pairs._given_distance import given_distance_recomputed
 from perfjax.leakage.pairs._leaks import leak_distribution, leaked_count
+from perfjax.leakage.pairs.blocks import Test, block_count
 from perfjax.mechanisms import GaussianMean
 from perfjax.mechanisms._gaussian import CLIPPING_POINTS, quasi_normals
 from perfjax.quadratic_forms import QuadraticForm

@@ -13,10 +13,10 @@ from perfjax._square_root import square_root
 from perfjax.leakage._reconstructed import ReconstructedWithin
 from perfjax.leakage.pairs._across import across, below
 from perfjax.leakage.pairs._base import AbstractPair, LeakDistribution, Split
-from perfjax.leakage.pairs._blocks import block_count
 from perfjax.leakage.pairs._chi_square_noise import Step, around, at_score
 from perfjax.leakage.pairs._gaussian_mean import count_gap, drawn_records, shared_and_error, squared_error
 from perfjax.leakage.pairs._leaks import leak_distribution, leaked_count
+from perfjax.leakage.pairs.blocks import block_count
 from perfjax.mechanisms import GaussianMean
 
 __all__ = ["GaussianMeanReconstructed"]

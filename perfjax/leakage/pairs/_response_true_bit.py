@@ -7,7 +7,7 @@ from perfjax import theorems
 from perfjax.binomial import binomial_from_bits, uniform_from_bits
 from perfjax.leakage._true_bit import TrueBitKept
 from perfjax.leakage.pairs._base import AbstractIndependentPair, CriticalNoise, Split
-from perfjax.leakage.pairs._blocks import block_count, happens, present
+from perfjax.leakage.pairs.blocks import block_count, happens, present
 from perfjax.mechanisms import RandomizedResponse
 
 __all__ = ["RandomizedResponseTrueBit"]

@@ -1,4 +1,8 @@
-"""Users drawn in blocks: what a sampler that follows users and the pairs that it samples agree on."""
+"""Users drawn in blocks: what `simulate_users` and the pairs that it samples agree on.
+
+Blocks bound the memory whatever the population. All that is random of a block comes from its number and the keys of the
+release, so that it can be drawn a second time: first for what is released, then for who is leaked by it.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
