@@ -245,7 +245,7 @@ def test_the_table_over_thresholds_is_the_law(threshold, counts):
     place = jnp.asarray(100.0), jnp.asarray(1.0)
     ends = jnp.log(jnp.asarray(3e-4)), jnp.log(jnp.asarray(6.0))
     table, exact = _tabulated(scenario, series, place, ends)
-    for name in ("leaked", "kept", "spread"):
+    for name in ("leaked", "spared", "spread"):
         np.testing.assert_allclose(getattr(table.given, name), getattr(exact.given, name), atol=1e-4)
     plan = _transitions.Plan(small=True, flows=False, nodes=_shared.FEW_NODES, ridges=True, gaps=())
     by_table, by_law = (_terms_of(scenario, series, plan, law).log_probability for law in (table, exact))
