@@ -18,15 +18,13 @@ import equinox as eqx
 import numpy as np
 
 from perfjax import _check
-from perfjax.leakage import LikelihoodRatioAbove, ReconstructedWithin, TrueBitKept
-from perfjax.mechanisms import GaussianMean, RandomizedResponse, ShiftedLogCount
-from perfjax.participation import Participation
-from perfjax.policies import LogLinearPolicy, TablePolicy
+from perfjax.registry import KINDS, check_importable, importable_from, kind_named, name_of
 from perfjax.scenario import PARTS, Scenario, arguments
 
 __all__ = [
     "check_keys",
     "check_replaceable",
+    "check_saveable",
     "load_scenario",
     "preset",
     "preset_names",
@@ -39,13 +37,6 @@ __all__ = [
     "undisturbed",
 ]
 
-TYPES = {
-    "mechanism": {kind.__name__: kind for kind in (GaussianMean, RandomizedResponse, ShiftedLogCount)},
-    "leakage": {kind.__name__: kind for kind in (LikelihoodRatioAbove, ReconstructedWithin, TrueBitKept)},
-    "participation": {"Participation": Participation},
-    "policy": {kind.__name__: kind for kind in (LogLinearPolicy, TablePolicy)},
-}
-
 
 def load_scenario(path: str | os.PathLike) -> Scenario:
     """Read a scenario from a TOML file.
@@ -55,6 +46,9 @@ def load_scenario(path: str | os.PathLike) -> Scenario:
     `about` with a text, and a `[fit]`, which `calibration.load_ranges` reads. Numbers become arrays of JAX's default
     float dtype.
 
+    A `type` is the name of a class of perfjax, or "my_module:MyMechanism": that module is imported, from anywhere that
+    Python finds it or else from the folder of the file. So a file runs code; open none that you do not trust.
+
     Args:
         path: the file.
 
@@ -62,11 +56,12 @@ def load_scenario(path: str | os.PathLike) -> Scenario:
         The scenario.
 
     Raises:
-        ValueError: if the file is no TOML, a key is unknown (with the nearest known one) or missing, or a value is out
-            of range; the file is named.
+        ValueError: if the file is no TOML, a key is unknown (with the nearest known one) or missing, a type can't be
+            imported, or a value is out of range; the file is named.
         OSError: if the file can't be read.
     """
-    return read_toml(path, _build)
+    with importable_from(Path(path).parent):
+        return read_toml(path, _build)
 
 
 def read_toml(path: str | os.PathLike, build: Callable[[dict[str, Any]], Any]) -> Any:
@@ -87,10 +82,18 @@ def save_scenario(scenario: Scenario, path: str | os.PathLike, *, about: str | N
         about: a text to keep with it.
 
     Raises:
+        ValueError: if a part is of a class that no file can name, as one that a function or the running script defines.
         OSError: if the file can't be written.
     """
+    check_saveable(scenario)
     with replacing(path) as temporary:
         temporary.write_text(to_toml(scenario, about=about), encoding="utf-8")
+
+
+def check_saveable(scenario: Scenario) -> None:
+    """Raise a `ValueError` if a file of `scenario` could not be read back."""
+    for part in _tables(scenario):
+        check_importable(type(getattr(scenario, part)))
 
 
 @contextlib.contextmanager
@@ -195,7 +198,7 @@ def _build(content: dict[str, Any]) -> Scenario:
     if not isinstance(content.get("about", ""), str):
         raise _check.fail("about", "be a text", content["about"])
     parts: dict[str, Any] = {}
-    for part in (name for name in TYPES if name in content):
+    for part in (name for name in KINDS if name in content):
         table = content[part]
         if not isinstance(table, dict):
             raise _check.fail(part, "be a table", _check.quoted(table))
@@ -204,16 +207,10 @@ def _build(content: dict[str, Any]) -> Scenario:
 
 
 def _build_part(part: str, table: dict[str, Any]) -> eqx.Module:
-    types = TYPES[part]
-    if len(types) > 1:
-        if "type" not in table:
-            raise ValueError(f"Missing key `type` in [{part}]: one of {', '.join(types)}.")
-        kind_name = table.pop("type")
-        _check.check_known([kind_name], list(types), f"type in [{part}]")
-        kind = types[kind_name]
-    else:
-        table.pop("type", None)
-        (kind,) = types.values()
+    kinds = KINDS[part]
+    if "type" not in table and len(kinds) > 1:
+        raise ValueError(f"Missing key `type` in [{part}]: one of {', '.join(kinds)}.")
+    kind = kind_named(part, table.pop("type", next(iter(kinds))))
     parameters = inspect.signature(kind).parameters
     needed = [name for name, p in parameters.items() if p.default is p.empty]
     check_keys(table, parameters, needed, f"key in [{part}]")
@@ -232,13 +229,19 @@ def to_toml(scenario: Scenario, *, about: str | None = None) -> str:
     """The text of a scenario's file."""
     lines = [] if about is None else [f"about = {toml_value(about)}"]
     lines += [f"population = {toml_value(scenario.population)}", f"rounds = {scenario.rounds}"]
-    for part in TYPES if scenario.policy is not None else PARTS:
+    for part in _tables(scenario):
         value = getattr(scenario, part)
+        name = name_of(type(value))
         lines += ["", f"[{part}]"]
-        if len(TYPES[part]) > 1:
-            lines.append(f'type = "{type(value).__name__}"')
+        if list(KINDS[part]) != [name]:
+            lines.append(f"type = {toml_value(name)}")
         lines += [f"{name} = {toml_value(x)}" for name, x in arguments(value).items() if x is not None]
     return "\n".join(lines) + "\n"
+
+
+def _tables(scenario):
+    """The parts that a scenario's file has tables for."""
+    return KINDS if scenario.policy is not None else PARTS
 
 
 def toml_value(value: Any) -> str:

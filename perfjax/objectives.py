@@ -345,7 +345,7 @@ def _check_solver(solver, scenario, key):
     if solver == "law":
         check_law(scenario)
     elif solver == "counts":
-        leakage.check_count_level(scenario.mechanism)
+        leakage.check_count_level(scenario.mechanism, scenario.leakage, "count_release")
     if (solver == "counts") != (key is not None):
         raise ValueError('Argument `key` must be given with solver "counts", and only then.')
     if key is not None:

@@ -1,6 +1,7 @@
 """Participation: who leaves, who recruits, and what becomes of the population."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -62,6 +63,15 @@ class Participation(eqx.Module):
     Source: "Performative Privacy: When Differential Privacy Maximizes Utility", Algorithm 1, equations 4 and 13, and
         appendix B (everyone). The rates `leave_spared` and `recruit_leaked` are ours.
     """
+
+    meaning: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "leave": ("q", "1"),
+        "recruit": ("r", "1"),
+        "leave_spared": ("q_spared", "1"),
+        "recruit_leaked": ("r_leaked", "1"),
+        "floor": ("floor", "users"),
+        "cap": ("cap", "users"),
+    }
 
     leave: Float[Array, "..."]
     recruit: Float[Array, "..."]
@@ -135,39 +145,39 @@ class Participation(eqx.Module):
     def growth(self, split: Split) -> Float[Array, "..."]:
         """C, the expected factor by which one release multiplies the population before floor and cap."""
         # In terms of 1 - p: at leave = 1 it is C itself, which 1 + r - (q + r) p loses to cancellation.
-        return 1 - self.leave + self.leaked.recruit + self._loss * split.kept
+        return 1 - self.leave + self.leaked.recruit + self._loss * split.spared
 
     def growth_and_spread(
-        self, leaked: Float[Array, "..."], kept: Float[Array, "..."], spread: Float[Array, "..."]
+        self, leaked: Float[Array, "..."], spared: Float[Array, "..."], spread: Float[Array, "..."]
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Mean and variance of the next population, both divided by n, before floor and cap.
 
         Args:
             leaked: E[K] / n for K leaked of n users, given what they share.
-            kept: 1 - `leaked`.
+            spared: 1 - `leaked`.
             spread: Var(K) / n.
         """
-        own = self._own(leaked, kept)
-        return self.growth(Split(leaked, kept)), own[0] + own[1] + self._loss**2 * spread
+        own = self._own(leaked, spared)
+        return self.growth(Split(leaked, spared)), own[0] + own[1] + self._loss**2 * spread
 
     def flow_moments(
-        self, leaked: Float[Array, "..."], kept: Float[Array, "..."], spread: Float[Array, "..."]
+        self, leaked: Float[Array, "..."], spared: Float[Array, "..."], spread: Float[Array, "..."]
     ) -> FlowMoments:
         """The same of leavers and joiners apart."""
         by_leak, of_joiners = self.leave - self.leave_spared, self.leaked.recruit - self.recruit
-        own_leavers, own_joiners = self._own(leaked, kept)
+        own_leavers, own_joiners = self._own(leaked, spared)
         return FlowMoments(
-            self.leave * leaked + self.leave_spared * kept,
-            self.leaked.recruit * leaked + self.recruit * kept,
+            self.leave * leaked + self.leave_spared * spared,
+            self.leaked.recruit * leaked + self.recruit * spared,
             own_leavers + by_leak**2 * spread,
             own_joiners + of_joiners**2 * spread,
             by_leak * of_joiners * spread,
         )
 
-    def _own(self, leaked, kept):
+    def _own(self, leaked, spared):
         """Variances per user of leavers and joiners among a given number of leaked users."""
-        everyone = jnp.ones_like(kept) if self._everyone else kept
-        leavers = self.leave * (1 - self.leave) * leaked + self.leave_spared * (1 - self.leave_spared) * kept
+        everyone = jnp.ones_like(spared) if self._everyone else spared
+        leavers = self.leave * (1 - self.leave) * leaked + self.leave_spared * (1 - self.leave_spared) * spared
         more = self.recruit_leaked * (1 - self.recruit_leaked) * leaked
         return leavers, self.recruit * (1 - self.recruit) * everyone + more
 

@@ -10,12 +10,11 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from perfjax import _check, theorems
+from perfjax import _check
 from perfjax._summary import HIGH, LOW, summary
 from perfjax.calibration import Identifiability, Profile
 from perfjax.law import PopulationLaw
 from perfjax.meanfield import mean_field
-from perfjax.mechanisms import GaussianMean, RandomizedResponse
 from perfjax.reconstruction import ReleaseScan
 from perfjax.trajectory import Trajectory
 from perfjax.tuning import Optimum, PolicyOptimum, Schedule
@@ -264,22 +263,10 @@ def plot_profile(profile: Profile, ax: Axes | None = None) -> Axes:
 
 def _mark_critical(scenario, ax):
     """The noise that theory names: gamma_c for a clipped mean, eps_c for randomized response."""
-    who = scenario.participation
-    if isinstance(scenario.mechanism, GaussianMean):
-        if scenario.mechanism.clip_radius is None or getattr(scenario.leakage, "outside", None) != "shared":
-            return  # the theorem says nothing
-        value = theorems.critical_noise_scale(
-            *who.net,
-            scenario.leakage.threshold,
-            clip_radius=scenario.mechanism.clip_radius,
-            population=scenario.population,
-        )
-        name = "γ_c (Theorem 2)"
-    elif isinstance(scenario.mechanism, RandomizedResponse):
-        value = theorems.critical_epsilon(*who.net)
-        name = "ε_c (Theorem 1)"
-    else:
+    critical, mechanism = scenario.critical_noise(), scenario.mechanism
+    if critical is None or not critical.holds:
         return
-    low, high = scenario.mechanism.noise_bounds
-    if low < float(value) < high:
-        ax.axvline(float(value), color="0.5", linestyle=":", label=f"{name} = {value:.4g}")
+    low, high = mechanism.noise_bounds
+    if low < float(critical.value) < high:
+        name = f"{mechanism.noise_symbol}_c ({critical.theorem})"
+        ax.axvline(float(critical.value), color="0.5", linestyle=":", label=f"{name} = {critical.value:.4g}")

@@ -1,16 +1,20 @@
 """A scenario: who releases what to whom, how often, and what follows from a leak."""
 
 import dataclasses
+import functools
+import inspect
+import operator
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, DTypeLike, Float, Int
 
 from perfjax import _check
 from perfjax._check import Numbers
-from perfjax.leakage import AbstractLeakage, check_pair
+from perfjax.leakage import AbstractLeakage, CriticalNoise, check_pair, pair_of, released_noise
 from perfjax.mechanisms import AbstractMechanism
 from perfjax.participation import Participation
 from perfjax.policies import AbstractPolicy
@@ -22,7 +26,6 @@ Noise = Numbers | AbstractPolicy
 
 KINDS = {"mechanism": AbstractMechanism, "leakage": AbstractLeakage, "participation": Participation}
 PARTS = tuple(KINDS)
-DERIVED = ("clips",)  # fields of parts that follow from their others
 
 
 class Scenario(eqx.Module):
@@ -68,7 +71,7 @@ class Scenario(eqx.Module):
         policy: AbstractPolicy | None = None,
     ):
         for name, part in zip(PARTS, (mechanism, leakage, participation), strict=True):
-            _check.as_kind(part, name, KINDS[name])
+            _check_numbers(_check.as_kind(part, name, KINDS[name]))
         check_pair(mechanism, leakage)
         population = _check.in_range(_check.as_float(population, "population"), "population", 0, open_low=True)
         if policy is not None:
@@ -129,6 +132,12 @@ class Scenario(eqx.Module):
             "rounds": self.rounds,
         }
 
+    def meaning(self) -> dict[str, tuple[str, str]]:
+        """Symbol and unit of its numbers, by name, where they have one."""
+        noise = {self.mechanism.noise_name: (self.mechanism.noise_symbol, self.mechanism.noise_unit)}
+        parts = (self.mechanism, self.leakage, self.participation)
+        return functools.reduce(operator.or_, (part.meaning for part in parts), noise | {"population": ("n₀", "users")})
+
     def astype(self, dtype: DTypeLike) -> "Scenario":
         """The scenario with all float leaves in another dtype, "float32" or "float64"."""
         return _check.in_precision(self, dtype)
@@ -148,7 +157,15 @@ class Scenario(eqx.Module):
     def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
         """The expected error of a release to `population` users, with its own share of the round's budget."""
         population, noise = self.mechanism.typed(population, noise)
-        return self.mechanism.error(population, self.leakage.released_noise(noise))
+        return self.mechanism.error(population, released_noise(self.mechanism, self.leakage, noise))
+
+    def critical_noise(self) -> CriticalNoise | None:
+        """The noise at which the population neither grows nor shrinks, where a theorem has one for such a pair."""
+        leave, recruit = self.participation.net
+        pair = pair_of(self.mechanism, self.leakage)
+        return pair.critical_noise(
+            self.mechanism, self.leakage, leave=leave, recruit=recruit, population=self.population
+        )
 
     def with_noise(self, noise: Float[Array, "..."]) -> "Scenario":
         """The scenario with its noise leaf set and no policy, unchecked: for code that traces."""
@@ -185,16 +202,30 @@ class Scenario(eqx.Module):
         return eqx.tree_at(chosen, self, list(leaves.values()))
 
 
+def _check_numbers(part):
+    """Raise a `ValueError` for a Python number where a part has a number to compute with, and to differentiate by."""
+    for path, value in jax.tree.leaves_with_path(part):
+        if isinstance(value, int | float):
+            field = f"`{path[0].name}` of `{type(part).__name__}`"
+            raise ValueError(f"Field {field} must be an array (by `eqx.field(converter=jnp.asarray)`) or static.")
+
+
 def as_single(scenario: Scenario, name: str = "scenario") -> Scenario:
     """`scenario`, if it is one scenario and not a batch, which takes `jax.vmap` or `sweep`."""
-    leaves = _check.as_kind(scenario, name, Scenario).leaves()
-    rates = ("leave", "recruit", "leave_spared", "recruit_leaked")
-    scalars = (*rates, "floor", "cap", "threshold", "tolerance", "releases", "delta", "population")
-    for leaf in (leaf for leaf in scalars if leaves.get(leaf) is not None and leaves[leaf].ndim):
-        raise _check.fail(leaf, "be one number (a batch of scenarios takes `jax.vmap` or `sweep`)", leaves[leaf])
+    _check.as_kind(scenario, name, Scenario)
+    scalars = arguments(scenario.participation) | arguments(scenario.leakage) | {"population": scenario.population}
+    for leaf, value in scalars.items():
+        if eqx.is_array(value) and value.ndim:
+            raise _check.fail(leaf, "be one number (a batch of scenarios takes `jax.vmap` or `sweep`)", value)
     return scenario
 
 
 def arguments(part: eqx.Module) -> dict[str, Any]:
     """What a part was made of: its fields, less those it derives from the others."""
-    return {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name not in DERIVED}
+    return {name: getattr(part, name) for name in _argument_names(type(part))}
+
+
+@functools.cache
+def _argument_names(kind: type[eqx.Module]) -> tuple[str, ...]:
+    asked = inspect.signature(kind).parameters
+    return tuple(field.name for field in dataclasses.fields(kind) if field.name in asked)

@@ -170,9 +170,10 @@ def leaked_in_the_law(mechanism, leakage, n, noise, shared, *, counts):
 
     @jax.jit
     def probabilities(n, noise, shared):
-        given = pj.leakage.given_noise(mechanism, leakage, n, noise, shared)
+        given = pj.leakage.leak_distribution(mechanism, leakage, n, noise, shared)
         alone = jax.tree.map(lambda x: x[None, None], given)
-        return leaked_counts(leakage, n[None], alone, jnp.ones((1, 1)), jnp.arange(counts, dtype=n.dtype))[0]
+        independent, k = pj.leakage.pair_of(mechanism, leakage).independent, jnp.arange(counts, dtype=n.dtype)
+        return leaked_counts(n[None], alone, jnp.ones((1, 1)), k, independent=independent)[0]
 
     return probabilities(*map(jnp.asarray, (n, noise, shared)))
 

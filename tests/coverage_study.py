@@ -65,7 +65,7 @@ def simulated_flows(truth: Scenario, noise: np.ndarray, sets: int, seed: int) ->
     random = np.random.default_rng(seed)
     who = truth.participation
     of_leaked, of_spared = ([float(x) for x in rates] for rates in (who.leaked, who.spared))
-    law = jax.jit(jax.vmap(lambda n, x, s: pj.leakage.given_noise(truth.mechanism, truth.leakage, n, x, s)))
+    law = jax.jit(jax.vmap(lambda n, x, s: pj.leakage.leak_distribution(truth.mechanism, truth.leakage, n, x, s)))
     n, unknown = np.full(sets, float(truth.population)), np.full(sets, np.nan)
     rows = []
     for x in noise[:-1]:

@@ -18,13 +18,15 @@ MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "perfjax.") 
 # Lower layers first; a module imports from its own layer or from lower ones.
 LAYERS = [
     ["_check", "_chi_square", "_csv", "_digits", "_lbfgs", "_linear", "_fields", "_square_root", "quadratic_forms"],
-    ["accounting", "theorems"],
+    ["_normals", "accounting", "theorems"],
     ["binomial"],
+    ["_draws"],
     ["count_privacy", "reconstruction"],
     ["privacy"],
     ["mechanisms"],
     ["leakage"],
     ["participation", "policies"],
+    ["registry"],
     ["scenario"],
     ["trajectory", "files"],
     ["meanfield", "law", "montecarlo"],

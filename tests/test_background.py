@@ -217,7 +217,7 @@ def test_many_leavers_and_joiners_are_a_sum_over_the_leaked(rates):
     chance = np.mean(scipy.stats.binom.pmf(k[:, None], n, share), axis=1)
     both = chance @ (flow(q, q_spared)[:, out] * flow(r_leaked, r)[:, new])
     each = np.broadcast_to(share, (out.size, 3))
-    given = pj.leakage.GivenNoise(*map(jnp.asarray, (each, 1 - each, each * (1 - each), each**2)))
+    given = pj.leakage.LeakDistribution(*map(jnp.asarray, (each, 1 - each, each * (1 - each), each**2)))
     law = _flows.SharedLaw(given, jnp.full((out.size, 3), 1 / 3), None)
     rows = (jnp.full(out.size, float(n)), jnp.asarray(out, float), jnp.asarray(new, float))
     found = flows(bits(cap=1e4, **rates), law, *rows).log_probability

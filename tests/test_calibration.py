@@ -39,7 +39,7 @@ from perfjax.calibration._parameters import natural, slope
 from perfjax.calibration._posterior import posterior_draws
 from perfjax.law._kernel import kernel_of
 from perfjax.law._nodes import Grid
-from perfjax.leakage import GivenNoise
+from perfjax.leakage import LeakDistribution
 
 QUARTERS = pj.preset("breach-survey").replace(cap=1e6)
 
@@ -245,7 +245,7 @@ def test_the_table_over_thresholds_is_the_law(threshold, counts):
     place = jnp.asarray(100.0), jnp.asarray(1.0)
     ends = jnp.log(jnp.asarray(3e-4)), jnp.log(jnp.asarray(6.0))
     table, exact = _tabulated(scenario, series, place, ends)
-    for name in ("leaked", "kept", "spread"):
+    for name in ("leaked", "spared", "spread"):
         np.testing.assert_allclose(getattr(table.given, name), getattr(exact.given, name), atol=1e-4)
     plan = _transitions.Plan(small=True, flows=False, nodes=_shared.FEW_NODES, ridges=True, gaps=())
     by_table, by_law = (_terms_of(scenario, series, plan, law).log_probability for law in (table, exact))
@@ -617,7 +617,7 @@ def test_the_square_of_a_normal_varies_by_twice_the_square_of_its_variance():
 def shared_law(*leaked):
     """Users are leaked with one of these probabilities, all alike, each on their own."""
     p = jnp.asarray([leaked])
-    return _shared.SharedLaw(GivenNoise(p, 1 - p, p * (1 - p), p * p), jnp.full_like(p, 1 / len(leaked)), None)
+    return _shared.SharedLaw(LeakDistribution(p, 1 - p, p * (1 - p), p * p), jnp.full_like(p, 1 / len(leaked)), None)
 
 
 def test_moments_of_a_count_are_those_of_its_probabilities():

@@ -9,7 +9,7 @@ from cases import TWO_LEAKED, TWO_USERS
 from scenarios import gaussian, response
 
 import perfjax as pj
-from perfjax.montecarlo import _counts
+from perfjax._draws import chi_square_from_bits, normal_from_bits
 
 
 @pytest.fixture(params=["gaussian", "response"])
@@ -67,8 +67,8 @@ def test_populations_are_whole_numbers_between_floor_and_cap(scenario):
 @pytest.mark.parametrize("degrees", [1, 2, 3, 12, 300])
 def test_a_chi_square_number_is_the_quantile_of_its_word(degrees, dtype, tolerance):
     words = jnp.asarray(np.linspace(1, 2**32 - 2, 4001).astype(np.uint32))
-    found = jax.vmap(lambda word: _counts._chi_square(word, degrees, jnp.dtype(dtype)))(words)
-    z = np.asarray(_counts._normal(words, jnp.dtype("float64")))
+    found = jax.vmap(lambda word: chi_square_from_bits(word, degrees, jnp.dtype(dtype)))(words)
+    z = np.asarray(normal_from_bits(words, jnp.dtype("float64")))
     assert found.dtype == dtype
     if degrees == 1:
         np.testing.assert_allclose(found, z * z, rtol=tolerance, atol=1e-6 if dtype == "float32" else 0)
@@ -87,8 +87,8 @@ def test_two_users_are_leaked_together_as_often_as_records_say():
 
     @jax.jit
     def counts(n, noise, shared):
-        law = pj.leakage.given_noise(mechanism, leakage, n, noise, shared)
-        return jax.vmap(lambda word: _counts._leaked_count(n, law, word))(words)
+        leaks = pj.leakage.leak_distribution(mechanism, leakage, n, noise, shared)
+        return jax.vmap(lambda word: pj.leakage.leaked_count(n, leaks, word, independent=False))(words)
 
     shares = np.bincount(np.asarray(counts(*numbers)).astype(int)) / words.size
     np.testing.assert_allclose(shares, TWO_LEAKED, atol=1.1e-4)

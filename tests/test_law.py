@@ -18,7 +18,7 @@ from perfjax.law._kernel import _normal_rows, _rounded_normal
 from perfjax.law._law import _extrapolated
 from perfjax.law._nodes import on_every_other
 from perfjax.law._normal import density_and_tail
-from perfjax.leakage import GivenNoise
+from perfjax.leakage import LeakDistribution
 
 
 @pytest.fixture(scope="module")
@@ -384,7 +384,7 @@ def test_a_row_of_many_users_has_the_moments_of_its_normal():
 @pytest.mark.parametrize("spread", [0.2, 0.05])
 def test_a_count_of_leaked_users_has_the_mean_and_the_rounded_variance_of_its_normal(spread):
     k = jnp.arange(61.0)
-    given = GivenNoise(*(jnp.asarray(x) for x in (0.45, 0.55, spread, 0.2)))
+    given = LeakDistribution(*(jnp.asarray(x) for x in (0.45, 0.55, spread, 0.2)))
     chance = _rounded_normal(jnp.asarray(60.0), given, k)
     mean = chance @ k
     close([np.sum(chance), mean, chance @ (k - mean) ** 2], [1, 27, 60 * spread + 1 / 12], 1e-6)

@@ -86,7 +86,7 @@ def test_the_statistic_is_the_greatest_weighted_correlation():
 
     def kept(threshold):
         rule = pj.LikelihoodRatioAbove(threshold)
-        return jax.vmap(lambda n, x: pj.leakage.split(PUBLISHED.mechanism, rule, n, x).kept)(counts[:-1], noise[:-1])
+        return jax.vmap(lambda n, x: pj.leakage.split(PUBLISHED.mechanism, rule, n, x).spared)(counts[:-1], noise[:-1])
 
     spared = np.asarray(jax.jit(jax.vmap(kept))(thresholds))
     spared = spared[np.std(spared, axis=1) > 1e-3]

@@ -14,7 +14,7 @@ from cases import EXACT_LEAKS, recomputed_mixture, simulated_leaks
 from oracle import cases
 
 import perfjax as pj
-from perfjax.leakage import given_noise, leak_probability_given_distance, shared_weights, split
+from perfjax.leakage import leak_distribution, leak_probability_given_distance, shared_weights, split
 
 DTYPES = pytest.mark.parametrize("dtype", ["float64", "float32"])
 OUTSIDE = pytest.mark.parametrize("outside", ["shared", "recomputed"])
@@ -305,12 +305,12 @@ def test_without_privacy_every_bit_is_kept():
     assert slope == 0
 
 
-def test_the_kept_share_is_accurate_where_it_is_tiny():
+def test_the_spared_share_is_accurate_where_it_is_tiny():
     epsilon = jnp.asarray(200.0)
-    kept = split(pj.RandomizedResponse(epsilon), pj.TrueBitKept(), jnp.asarray(5.0), epsilon).kept
-    close(kept, math.exp(-200), 1e-12)
+    spared = split(pj.RandomizedResponse(epsilon), pj.TrueBitKept(), jnp.asarray(5.0), epsilon).spared
+    close(spared, math.exp(-200), 1e-12)
     gamma = jnp.asarray(1e-5)
-    small = split(pj.GaussianMean(gamma, dim=2), pj.LikelihoodRatioAbove(0.02), jnp.asarray(3.0), gamma).kept
+    small = split(pj.GaussianMean(gamma, dim=2), pj.LikelihoodRatioAbove(0.02), jnp.asarray(3.0), gamma).spared
     up = (square := 1 / (2 * 1e-10)) / 2 + math.sqrt(square * square / 4 + square)
     exact = square / up / (up + square / up) - math.expm1(-0.02 / up) * up / (up + square / up)
     close(small, exact, 1e-9)
@@ -352,7 +352,7 @@ def test_the_shared_noise_averages_to_the_leak_probability(dim, population):
     y = np.linspace(*np.log([scipy.stats.chi2.ppf(1e-13, dim), scipy.stats.chi2.isf(1e-13, dim)]), 20_000)
     shared, weight = jnp.asarray(np.exp(y)), np.exp(y) * scipy.stats.chi2.pdf(np.exp(y), dim)
     n, noise = jnp.asarray(population), jnp.asarray(3.0)
-    given = jax.vmap(lambda x: pj.leakage.given_noise(mechanism, rule, n, noise, x).leaked)(shared)
+    given = jax.vmap(lambda x: pj.leakage.leak_distribution(mechanism, rule, n, noise, x).leaked)(shared)
     average = np.sum(np.asarray(given) * weight) / weight.sum()
     np.testing.assert_allclose(average, pj.leak_probability(mechanism, rule, population), rtol=0, atol=1e-8)
 
@@ -411,7 +411,7 @@ def test_both_of_two_users(case, dtype):
     noise, shared, n = cast(dtype, case[1], case[3], 2.0)
     parts = pj.GaussianMean(case[1], dim=case[0]), pj.LikelihoodRatioAbove(case[2])
     mechanism, rule = jax.tree.map(lambda x: x.astype(dtype), parts)
-    found = pj.leakage.given_noise(mechanism, rule, n, noise, shared)
+    found = pj.leakage.leak_distribution(mechanism, rule, n, noise, shared)
     assert found.both.dtype == dtype
     np.testing.assert_allclose(found.both, both_leaked(*case), rtol=0, atol=1e-9 if dtype == "float64" else 1e-6)
 
@@ -419,7 +419,7 @@ def test_both_of_two_users(case, dtype):
 def test_the_spread_of_few_is_a_little_below_that_of_records():
     """As the limit for many users. Sampled: four million releases to 3 users, a million to 10."""
     mechanism, rule = pj.GaussianMean(1.0, dim=2), pj.LikelihoodRatioAbove(0.1)
-    law = jax.vmap(lambda n: given_noise(mechanism, rule, n, *cast("float64", 1.0, 1.5)))
+    law = jax.vmap(lambda n: leak_distribution(mechanism, rule, n, *cast("float64", 1.0, 1.5)))
     sampled = np.array([0.12260, 0.09724])  # Var(K) / n +- 0.00007 and 0.00013; independent leaks: twice as much
     too_low = 1 - jax.jit(law)(jnp.asarray([3.0, 10.0])).spread / sampled
     assert np.all((too_low > 0) & (too_low < np.array([0.03, 0.01])))
@@ -436,7 +436,7 @@ def test_both_of_two_users_by_sampling_records():
     ratio = np.sum((released[:, None] - without) ** 2, -1) - np.sum((released - mean) ** 2, -1)[:, None]
     both = np.all(ratio / noise**2 > threshold, axis=1).mean()  # each density has variance noise^2 / 2
     mechanism, rule = pj.GaussianMean(noise, dim=dim), pj.LikelihoodRatioAbove(threshold)
-    found = pj.leakage.given_noise(mechanism, rule, *cast("float64", 2.0, noise, shared))
+    found = pj.leakage.leak_distribution(mechanism, rule, *cast("float64", 2.0, noise, shared))
     assert abs(found.both - both) < 4 * math.sqrt(both * (1 - both) / draws)  # 7e-4; the kink once cost 1.4e-3
 
 
@@ -485,7 +485,7 @@ def test_moments_over_the_shared_noise_are_those_of_adaptive_quadrature(noise, n
     @jax.jit
     def moments(mean, rule, n):
         node, weight = shared_weights(mean, rule, n, mean.noise)
-        leaked = jax.vmap(lambda x: given_noise(mean, rule, n, mean.noise, x).leaked)(node)
+        leaked = jax.vmap(lambda x: leak_distribution(mean, rule, n, mean.noise, x).leaked)(node)
         return jnp.stack([weight @ leaked, weight @ leaked**2, jnp.sum(weight)])
 
     exact = *shared_moments(noise, n, tau, dim, outside), 1
@@ -506,7 +506,7 @@ def test_means_over_the_shared_noise_have_the_derivatives_of_the_leak_probabilit
     def over_shared(n, noise, tau):
         mean, rule = pair(noise, tau)
         node, weight = shared_weights(mean, rule, n, noise)
-        return weight @ jax.vmap(lambda x: given_noise(mean, rule, n, noise, x).leaked)(node)
+        return weight @ jax.vmap(lambda x: leak_distribution(mean, rule, n, noise, x).leaked)(node)
 
     def exact(n, noise, tau):
         return split(*pair(noise, tau), n, noise).leaked

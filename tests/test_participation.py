@@ -16,7 +16,7 @@ from perfjax.leakage import Split
 
 def split(p):
     p = jnp.asarray(p)
-    return Split(leaked=p, kept=1 - p)
+    return Split(leaked=p, spared=1 - p)
 
 
 @pytest.mark.parametrize(("q", "r"), list(itertools.product([0.0, 0.3, 1.0], repeat=2)))

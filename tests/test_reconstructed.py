@@ -13,8 +13,9 @@ from scenarios import response
 
 import perfjax as pj
 from perfjax._chi_square import tails
-from perfjax.leakage import given_noise, shared_rule
-from perfjax.montecarlo import _counts, _users
+from perfjax.leakage import leak_distribution
+from perfjax.leakage.pairs._chi_square_noise import chi_square_rule
+from perfjax.leakage.pairs.blocks import Keys
 
 
 def rule(tolerance=20.0, releases=2, **options):
@@ -136,13 +137,14 @@ def test_the_copy_that_is_published_varies_about_the_average_of_three():
     """Of the six means of a round of 20 users: error 5 (2^2 6 + 1) / 20 = 6.25; of the average, 5 (2^2 2 + 1) / 20."""
     scenario = loop(2.0, releases=6, dim=5)
     n, noise, draws = jnp.asarray(20.0), jnp.asarray(2.0), 1000
+    pair = pj.leakage.pair_of(scenario.mechanism, scenario.leakage)
 
     def of_counts(words):
-        return _counts._mean(scenario, n, noise, words)[1]
+        return pair.count_release(scenario.mechanism, scenario.leakage, n, noise, words)[1]
 
     def of_users(key):
-        keys = _users.Keys(*jax.random.split(key, 4))
-        return _users._noisy_means(scenario.mechanism, scenario.leakage, jnp.int32(20), noise, 32, keys)[0]
+        keys = Keys(*jax.random.split(key, 4))
+        return pair.user_release(scenario.mechanism, scenario.leakage, jnp.int32(20), noise, 32, keys)[0]
 
     words = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (draws, 4), dtype=np.uint32))
     keys = jax.random.split(jax.random.key(0), draws)
@@ -169,11 +171,13 @@ def test_a_round_costs_every_solver_the_same():
 @pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 3, 12])
 def test_given_the_shared_noise_an_error_is_a_noncentral_chi_square_variable(dim):
-    node, weight = shared_rule(dim)
+    node, weight = chi_square_rule(dim)
     mean = pj.GaussianMean(1.5, dim=dim)
     for n, tolerance, releases in itertools.product((2.0, 30.0), (2.0, 25.0), (2, 5)):
         by = rule(tolerance, releases)
-        law = jax.vmap(lambda s, by=by, n=n: given_noise(mean, by, jnp.asarray(n), mean.noise, s))(jnp.asarray(node))
+        law = jax.vmap(lambda s, by=by, n=n: leak_distribution(mean, by, jnp.asarray(n), mean.noise, s))(
+            jnp.asarray(node)
+        )
         inside, outside = np.ceil(releases / 2), np.floor(releases / 2)
         own = (n - 1) ** 2 * 1.5**2 * releases / n / outside
         shared = n**2 * 1.5**2 * releases / n / inside * node

@@ -13,7 +13,9 @@ from scenarios import gaussian, published, response
 
 import perfjax as pj
 from perfjax.law import law_of
-from perfjax.montecarlo import _counts, _users, runs
+from perfjax.leakage.pairs import _mean_likelihood_ratio
+from perfjax.leakage.pairs.blocks import Keys
+from perfjax.montecarlo import _users, runs
 
 RUNS, RELEASE = 5000, 5
 mean_of = functools.partial(gaussian, rounds=RELEASE)
@@ -27,16 +29,18 @@ def test_three_bits_are_kept_as_often_by_every_solver():
     """Each with probability 3/4: none to three in 1, 9, 27 and 27 of 64."""
     scenario, n, draws = bits_of(np.log(3.0)), jnp.asarray(3.0), 4000
     exact, epsilon = np.array([1, 9, 27, 27]) / 64, scenario.mechanism.epsilon
+    pieces = scenario.mechanism, scenario.leakage
+    pair = pj.leakage.pair_of(*pieces)
 
     def of_counts(words):
-        return _counts._bits(scenario, n, epsilon, words)[0]
+        return pair.count_release(*pieces, n, epsilon, words)[0]
 
     def of_users(key):
-        keys = _users.Keys(*jax.random.split(key, 4))
-        _, [(_, _, kept)] = _users._flipped_bits(scenario.mechanism, scenario.leakage, jnp.int32(3), epsilon, 4, keys)
+        keys = Keys(*jax.random.split(key, 4))
+        _, [(_, _, kept)] = pair.user_release(*pieces, jnp.int32(3), epsilon, 4, keys)
         return jnp.sum(kept(jnp.int32(0))[:3])
 
-    of_law = leaked_in_the_law(scenario.mechanism, scenario.leakage, n, epsilon, n, counts=5)
+    of_law = leaked_in_the_law(*pieces, n, epsilon, n, counts=5)
     np.testing.assert_allclose(of_law, [*exact, 0], atol=1e-12)
     words = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (draws, 4), dtype=np.uint32))
     for one, random in ((of_counts, words), (of_users, jax.random.split(jax.random.key(0), draws))):
@@ -101,10 +105,10 @@ def test_independent_leaks_are_told_from_those_of_users(monkeypatch):
     """The test above has the power to see it when residuals that sum to zero are forgotten."""
 
     def independent(*args):
-        law = pj.leakage.given_noise(*args)
-        return law._replace(spread=law.leaked * law.kept, both=law.leaked**2)
+        law = pj.leakage.leak_distribution(*args)
+        return law._replace(spread=law.leaked * law.spared, both=law.leaked**2)
 
-    monkeypatch.setattr(_counts, "given_noise", independent)
+    monkeypatch.setattr(_mean_likelihood_ratio, "leak_distribution", independent)
     scenario = SETTINGS["10 users, 2 features"]
     naive = jax.jit(lambda key: runs(scenario, key, RUNS).population[:, RELEASE])
     for seed in (0, 1):

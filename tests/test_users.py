@@ -18,9 +18,11 @@ from oracle import cases
 from scenarios import gaussian, response
 
 import perfjax as pj
+from perfjax._normals import normals
+from perfjax.leakage.pairs import GaussianMeanLikelihoodRatio, _gaussian_mean
+from perfjax.leakage.pairs.blocks import Keys
 from perfjax.montecarlo import _users, simulate_users
 from perfjax.montecarlo._inputs import as_key
-from perfjax.montecarlo._normals import normals
 
 DTYPES = ("float32", "float64")
 CORRELATED = [[2.0, 0.6, 0.0], [0.6, 1.0, -0.2], [0.0, -0.2, 0.5]]
@@ -73,7 +75,7 @@ def test_normals_are_standard_normal(dtype):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 2e-15)])
 def test_normals_reach_the_circle(dtype, tolerance):
-    from perfjax.montecarlo._normals import _on_circle
+    from perfjax._normals import _on_circle
 
     turn = jnp.linspace(0, 1, 4001).astype(dtype)
     angle = 2 * np.pi * np.asarray(turn, float)
@@ -110,7 +112,8 @@ def definition(scenario, users, keys, size):
 @eqx.filter_jit
 def leaked_by_release(scenario, users, keys, size, blocks):
     noise = scenario.mechanism.noise_scale
-    error, tests = _users._noisy_mean(scenario.mechanism, scenario.leakage, users, noise, size, keys)
+    pair = pj.leakage.pair_of(scenario.mechanism, scenario.leakage)
+    error, tests = pair.user_release(scenario.mechanism, scenario.leakage, users, noise, size, keys)
 
     def leaked(block):
         here = [(first <= block) & (block < end) & test(block) for first, end, test in tests]
@@ -133,7 +136,7 @@ def leaked_by_release(scenario, users, keys, size, blocks):
 def test_leaked_users_are_those_of_the_definition(case):
     scenario, size = gaussian(**case, threshold=0.05), 1024
     for users in (2, 3, 1024, 2500):
-        keys = _users.Keys(*jax.random.split(key(users), 4))
+        keys = Keys(*jax.random.split(key(users), 4))
         error, leaked = leaked_by_release(scenario, jnp.int32(users), keys, size, 3)
         ratio, expected_error = definition(scenario, users, keys, size)
         assert np.all(np.abs(ratio - 0.05) > 1e-9 * (1 + np.abs(ratio))), "too near the threshold to tell"
@@ -144,7 +147,7 @@ def test_leaked_users_are_those_of_the_definition(case):
 @pytest.mark.slow
 def test_float32_decides_like_float64():
     """Whatever the mean: only users within rounding of the threshold are told apart otherwise."""
-    scenario, keys = gaussian(5.0, dim=12, mean=1e4).astype("float32"), _users.Keys(*jax.random.split(key(3), 4))
+    scenario, keys = gaussian(5.0, dim=12, mean=1e4).astype("float32"), Keys(*jax.random.split(key(3), 4))
     _, leaked = leaked_by_release(scenario, jnp.int32(2500), keys, 1024, 3)
     ratio, _ = definition(scenario, 2500, keys, 1024)
     leaked = np.asarray(leaked)[:2500]
@@ -160,8 +163,8 @@ def test_two_users_are_leaked_one_by_one_and_together():
     mean, rule, noise = pj.GaussianMean(1.0, dim=2), pj.LikelihoodRatioAbove(0.1), jnp.asarray(1.0)
 
     def leaked(key):
-        keys = _users.Keys(*jax.random.split(key, 4))
-        _, [(_, _, test), _] = _users._noisy_mean(mean, rule, jnp.int32(2), noise, 2, keys)
+        keys = Keys(*jax.random.split(key, 4))
+        _, [(_, _, test), _] = GaussianMeanLikelihoodRatio().user_release(mean, rule, jnp.int32(2), noise, 2, keys)
         return test(jnp.int32(0))
 
     found = np.asarray(jax.jit(lambda keys: jax.lax.map(leaked, keys))(jax.random.split(key(0), 4000)))
@@ -460,13 +463,13 @@ def test_keys_may_be_vmapped_alone():
 @pytest.mark.slow
 def test_records_drawn_twice_are_those_kept(monkeypatch):
     """Beyond the room for records they are drawn again: the same ones."""
-    scenario, users, keys = gaussian(dim=3), jnp.int32(6000), _users.Keys(*jax.random.split(key(3), 4))
+    scenario, users, keys = gaussian(dim=3), jnp.int32(6000), Keys(*jax.random.split(key(3), 4))
 
     def release():
         jax.clear_caches()  # the room is no argument
         return leaked_by_release(scenario, users, keys, 1024, 6)
 
-    (error, leaked), _ = release(), monkeypatch.setattr(_users, "KEPT_NUMBERS", 2 * 1024 * 3)
+    (error, leaked), _ = release(), monkeypatch.setattr(_gaussian_mean, "KEPT_NUMBERS", 2 * 1024 * 3)
     error_again, leaked_again = release()
     np.testing.assert_array_equal(leaked_again, leaked)
     np.testing.assert_array_equal(error_again, error)
@@ -582,7 +585,7 @@ def test_a_cap_too_large_is_found_when_traced():
 
 @pytest.mark.slow
 def test_an_unknown_pair_is_named(monkeypatch):
-    monkeypatch.delitem(_users._RELEASES.functions, (pj.GaussianMean, pj.LikelihoodRatioAbove))
+    monkeypatch.setattr(GaussianMeanLikelihoodRatio, "user_release", pj.leakage.AbstractPair.user_release)
     words = r"\(RandomizedResponse, TrueBitKept\) for `simulate_users`, but are \(GaussianMean, LikelihoodRatioAbove\)"
     with pytest.raises(ValueError, match=words):
         simulate(gaussian(), 1)

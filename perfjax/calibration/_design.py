@@ -121,7 +121,7 @@ def design_experiment(
         >>> print(made.noise)
         [5. 5.]
     """
-    check_count_level(as_single(scenario).mechanism, instead=None)
+    check_count_level(as_single(scenario).mechanism, scenario.leakage, "leaks", instead=None)
     rounds, key = _check.as_count(rounds, "rounds", low=1), as_key(key)
     free = as_free(free, scenario)
     _check.as_choice(criterion, "criterion", ("determinant", "best-noise"))

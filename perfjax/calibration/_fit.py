@@ -196,7 +196,7 @@ def fit(
     if not _check.is_known(*jax.tree.leaves((series, scenario, prior))):
         raise ValueError("Function `fit` can't be traced: call it outside of `jax.jit`, `jax.vmap` and `jax.grad`.")
     series = as_series(series)
-    check_count_level(as_single(scenario).mechanism, instead=None)
+    check_count_level(as_single(scenario).mechanism, scenario.leakage, "leaks", instead=None)
     found = _fit_checked(series, scenario, _usual(scenario) if free is None else free, prior)
     if free is not None or not _falls_anyway(found, prior):
         return found

@@ -8,10 +8,9 @@ from jaxtyping import Array, Float
 
 from perfjax.calibration._few import log_few_flows
 from perfjax.calibration._mixture import without_gaps
-from perfjax.calibration._shared import SharedLaw
+from perfjax.calibration._shared import SharedLaw, is_continuous
 from perfjax.calibration._terms import Terms
 from perfjax.law._nodes import SMALL
-from perfjax.leakage import shared_dimensions
 from perfjax.scenario import Scenario
 
 __all__ = ["flows", "hermite", "log_two_binomials"]
@@ -45,7 +44,7 @@ def flows(
 def _moments(who, law):
     """Per user: the mean of leavers and joiners, and their covariance within and between what is shared."""
     given, weight = law.given, law.weight
-    flow = who.flow_moments(given.leaked, given.kept, given.spread)
+    flow = who.flow_moments(given.leaked, given.spared, given.spread)
     means = jnp.stack([flow.leavers, flow.joiners], axis=-1)
     mean = jnp.einsum("tsi,ts->ti", means, weight, precision="highest")
     centred = means - mean[:, None]
@@ -58,7 +57,7 @@ def _log_flows(scenario, law, n, out, new):
     """log P(leavers, joiners): an integral over the leaked count, a mixture of normals, where the product peaks."""
     who = scenario.participation
     mean, variance = n[:, None] * law.given.leaked, n[:, None] * law.given.spread + 1 / 12
-    if shared_dimensions(scenario.mechanism):
+    if is_continuous(scenario):
         mean, variance = without_gaps(mean, variance, law.weight)
     # Of the leaked count: where spared users never leave, at least the leavers; likewise for joiners. What the normal
     # puts below 0 or above n is held there, as in the law.

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from perfjax.calibration._shared import SharedLaw, over_shared, resolved
+from perfjax.calibration._shared import SharedLaw, is_continuous, over_shared, resolved
 from perfjax.law._normal import log_tail
-from perfjax.leakage import shared_dimensions
 from perfjax.participation import Participation
 from perfjax.scenario import Scenario
 
@@ -21,7 +20,7 @@ def mixture_moments(
     who: Participation, law: SharedLaw, n: Float[Array, "..."]
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     """Mean and variance of the count after one release, before floor and cap."""
-    growth, spread = who.growth_and_spread(law.given.leaked, law.given.kept, law.given.spread)
+    growth, spread = who.growth_and_spread(law.given.leaked, law.given.spared, law.given.spread)
     mean = over_shared(growth, law.weight)
     between = over_shared((growth - mean[..., None]) ** 2, law.weight)
     within = over_shared(spread, law.weight)
@@ -37,9 +36,9 @@ def log_mixture(
 ) -> Float[Array, "..."]:
     """log P(the next count is `end`), after `inflow` others joined."""
     who = scenario.participation
-    growth, spread = who.growth_and_spread(law.given.leaked, law.given.kept, law.given.spread)
+    growth, spread = who.growth_and_spread(law.given.leaked, law.given.spared, law.given.spread)
     mean, variance = n[..., None] * growth, n[..., None] * spread
-    if shared_dimensions(scenario.mechanism):
+    if is_continuous(scenario):
         mean, variance = without_gaps(mean, variance, law.weight)
     mean = mean + inflow[..., None]
     varies = variance > 0

@@ -192,10 +192,11 @@ def save_fit(ranges: Ranges, scenario: Scenario, path: str | os.PathLike, *, abo
         about: a text to keep with it.
 
     Raises:
-        ValueError: if the scenario is not that of the fit.
+        ValueError: if the scenario is not that of the fit, or a part of it is of a class that no file can name.
         OSError: if the file can't be written.
     """
     ranges.check(scenario)
+    files.check_saveable(scenario)
     with files.replacing(path) as temporary:
         temporary.write_text(fit_to_toml(ranges, scenario, about=about), encoding="utf-8")
 

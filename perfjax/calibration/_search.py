@@ -129,12 +129,12 @@ def _linear_fit(problem, log_threshold, near):
     """Leave and recruit by least squares of relative changes of the count, at a threshold."""
     free, series, who = problem.free, problem.series, problem.scenario.participation
     law = problem.law.only() if log_threshold is None else problem.law.at(log_threshold)
-    kept = over_shared(law.given.kept, law.weight)[:-1]
+    spared = over_shared(law.given.spared, law.weight)[:-1]
     change = (series.population[1:] - series.inflow[:-1]) / series.population[:-1] - 1
     seen = ~jnp.isnan(change)
     root = jnp.where(seen, jnp.sqrt(jnp.where(seen, series.population[:-1], 1)), 0)
-    change = change + who.leave_spared * kept - who.recruit_leaked * (1 - kept)
-    columns = jnp.stack([kept - 1, who.recruiting(1 - kept, kept)], axis=-1)
+    change = change + who.leave_spared * spared - who.recruit_leaked * (1 - spared)
+    columns = jnp.stack([spared - 1, who.recruiting(1 - spared, spared)], axis=-1)
     varied = jnp.asarray([name in free for name in ("leave", "recruit")])
     near = jnp.where(varied, near, jnp.stack([who.leave, who.recruit]))
     fixed = product(columns, jnp.where(varied, 0, near))

@@ -4,13 +4,11 @@ The law is nearly all of a likelihood's work, and moves with the threshold alone
 once for a series, it makes every step of every search cheap.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jaxtyping import Array, Float
 
 from perfjax import _check
@@ -19,7 +17,7 @@ from perfjax.calibration._parameters import with_parameters
 from perfjax.calibration._series import Series
 from perfjax.law._kernel import leaked_counts
 from perfjax.law._nodes import SMALL
-from perfjax.leakage import GivenNoise, given_noise, shared_dimensions, shared_weights
+from perfjax.leakage import LeakDistribution, leak_distribution, pair_of, shared_quantile, shared_weights
 from perfjax.scenario import Scenario
 
 __all__ = [
@@ -28,6 +26,7 @@ __all__ = [
     "Place",
     "SharedLaw",
     "Table",
+    "is_continuous",
     "law_of_release",
     "law_of_steps",
     "noise_of",
@@ -55,7 +54,7 @@ class SharedLaw(NamedTuple):
         chance: P(K = 0 .. SMALL) over what is shared, for releases to so few users; None if there are none.
     """
 
-    given: GivenNoise
+    given: LeakDistribution
     weight: Float[Array, "... shared"]
     chance: Float[Array, "... leaked"] | None
 
@@ -100,18 +99,20 @@ def _cubic(t):
     return values + left * t * rest**2 - right * rest * t**2
 
 
-@functools.cache
-def _nodes(dimensions: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights over chi2: the trapezoid rule in its normal score.
+def _scores(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights over a continuous shared noise: the trapezoid rule in its normal score.
 
-    Gauss' nodes, which the law of the population takes, lie further apart than the counts that follow vary given each:
-    a likelihood would see their comb.
+    The nodes which the law of the population takes lie further apart than the counts that follow vary given each: a
+    likelihood would see their comb.
     """
     score = np.linspace(-REACH, REACH, count)
-    below = scipy.special.gammaincinv(dimensions / 2, scipy.special.ndtr(score))
-    above = scipy.special.gammainccinv(dimensions / 2, scipy.special.ndtr(-score))
     weight = np.exp(-(score**2) / 2)
-    return 2 * np.where(score < 0, below, above), weight / weight.sum()
+    return score, weight / weight.sum()
+
+
+def is_continuous(scenario: Scenario) -> bool:
+    """Whether what the users of a release share takes a continuum of values."""
+    return shared_quantile(scenario.mechanism, scenario.leakage, np.zeros(1)) is not None
 
 
 def resolved(nodes: int) -> float:
@@ -123,12 +124,13 @@ def law_of_release(
     scenario: Scenario, n: Float[Array, ""], x: Float[Array, ""], *, nodes: int = FEW_NODES
 ) -> SharedLaw:
     """The law of the leaks of one release, without `chance`."""
-    dimensions = shared_dimensions(scenario.mechanism)
-    if dimensions:
-        node, weight = (jnp.asarray(a, x.dtype) for a in _nodes(dimensions, nodes))
-    else:
-        node, weight = shared_weights(scenario.mechanism, scenario.leakage, n, x)
-    given = jax.vmap(lambda shared: given_noise(scenario.mechanism, scenario.leakage, n, x, shared))(node)
+    pair = scenario.mechanism, scenario.leakage
+    score, weight = _scores(nodes)
+    node = shared_quantile(*pair, score)
+    if node is None:
+        node, weight = shared_weights(*pair, n, x)
+    node, weight = jnp.asarray(node, x.dtype), jnp.asarray(weight, x.dtype)
+    given = jax.vmap(lambda shared: leak_distribution(*pair, n, x, shared))(node)
     return SharedLaw(given, weight, None)
 
 
@@ -140,7 +142,8 @@ def law_of_steps(scenario: Scenario, series: Series, place: Place, *, small: boo
         return law
     few = jnp.where(n <= SMALL, n, 0)
     leaked = jnp.arange(SMALL + 1, dtype=n.dtype)
-    return law._replace(chance=leaked_counts(scenario.leakage, few, law.given, law.weight, leaked))
+    independent = pair_of(scenario.mechanism, scenario.leakage).independent
+    return law._replace(chance=leaked_counts(few, law.given, law.weight, leaked, independent=independent))
 
 
 def tabulated(

@@ -117,4 +117,4 @@ def _one_release(scenario, series, plan, law) -> Terms:
 def growth_at_place(who: Participation, law: SharedLaw) -> Float[Array, ""]:
     """C at the place that comes last in `law`, averaged over what users share."""
     given, weight = jax.tree.map(lambda x: x[-1], (law.given, law.weight))
-    return over_shared(who.growth(Split(given.leaked, given.kept)), weight)
+    return over_shared(who.growth(Split(given.leaked, given.spared)), weight)

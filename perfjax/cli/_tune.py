@@ -135,6 +135,9 @@ def _noise_of_budget(pj, scenario, epsilon, delta, rho):
         raise ValueError(
             "The budget of a count depends on the private count: give --noise to `perfjax simulate` instead."
         )
+    if not isinstance(scenario.mechanism, pj.GaussianMean):
+        kind = type(scenario.mechanism).__name__
+        raise ValueError(f"No noise of a {kind} is known for a budget: give --noise to `perfjax simulate` instead.")
     if scenario.mechanism.clip_radius is None:
         raise ValueError("Without `clip_radius` a mean has no privacy budget.")
     made = pj.GaussianMean.from_budget(

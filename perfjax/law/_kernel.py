@@ -11,7 +11,7 @@ from perfjax._linear import product
 from perfjax._square_root import square_root
 from perfjax.law._nodes import SMALL, Grid, on_nodes
 from perfjax.law._normal import density_and_tail
-from perfjax.leakage import AbstractLeakage, GivenNoise, given_noise, shared_weights
+from perfjax.leakage import LeakDistribution, leak_distribution, pair_of, shared_weights
 from perfjax.scenario import Scenario
 
 __all__ = ["Kernel", "Moments", "kernel_of", "leaked_counts"]
@@ -74,13 +74,14 @@ class Kernel(NamedTuple):
     def moments(self, noise: Float[Array, "*sources"]) -> Moments:
         """What the `rows` are made of: with the exact rows of few users, those of many in their moments."""
         scenario, populations, nodes, exact = self.scenario, self.sources, self.grid.nodes, self.grid.exact
-        law, weight = _given_shared(scenario, jnp.broadcast_to(noise, populations.shape), populations)
-        few, few_law = populations[:exact], jax.tree.map(lambda x: x[:exact], law)
-        chances = leaked_counts(scenario.leakage, few, few_law, weight[:exact], few)
+        leaks, weight = _given_shared(scenario, jnp.broadcast_to(noise, populations.shape), populations)
+        few, few_leaks = populations[:exact], jax.tree.map(lambda x: x[:exact], leaks)
+        independent = pair_of(scenario.mechanism, scenario.leakage).independent
+        chances = leaked_counts(few, few_leaks, weight[:exact], few, independent=independent)
         following = jnp.einsum("nk,nkm->nm", chances, self.moves, precision="highest")
         places = scenario.participation.bounded(jnp.arange(following.shape[-1], dtype=nodes.dtype))
         few_rows = product(following, on_nodes(nodes, places))
-        growth, spread = scenario.participation.growth_and_spread(law.leaked, law.kept, law.spread)
+        growth, spread = scenario.participation.growth_and_spread(leaks.leaked, leaks.spared, leaks.spread)
         return Moments(growth, spread, weight, few_rows)
 
     def rows_of(self, moments: Moments) -> Float[Array, "sources nodes"]:
@@ -98,13 +99,13 @@ def kernel_of(scenario: Scenario, grid: Grid) -> Kernel:
     return Kernel(scenario, grid, _moves(scenario.participation, grid))
 
 
-def _given_shared(scenario, noise, populations) -> tuple[GivenNoise, Float[Array, "n shared"]]:
-    """`GivenNoise` for every population and every node of the shared noise, and the nodes' weights."""
+def _given_shared(scenario, noise, populations) -> tuple[LeakDistribution, Float[Array, "n shared"]]:
+    """`LeakDistribution` for every population and every node of the shared noise, and the nodes' weights."""
 
     def one(n, x):
         node, weight = shared_weights(scenario.mechanism, scenario.leakage, n, x)
-        law = jax.vmap(lambda shared: given_noise(scenario.mechanism, scenario.leakage, n, x, shared))(node)
-        return law, weight
+        leaks = jax.vmap(lambda shared: leak_distribution(scenario.mechanism, scenario.leakage, n, x, shared))(node)
+        return leaks, weight
 
     return jax.vmap(one)(populations, noise)
 
@@ -193,39 +194,41 @@ def _powers(base, count):
 
 
 def leaked_counts(
-    leakage: AbstractLeakage,
     populations: Float[Array, " n"],
-    law: GivenNoise,
+    leaks: LeakDistribution,
     weight: Float[Array, "n shared"],
     k: Float[Array, " k"],
+    *,
+    independent: bool,
 ) -> Float[Array, "n k"]:
     """P(K = k) of k leaked among n users, over what they share; the `k` are 0, 1, 2, ...; 0 where k > n."""
-    count = _binomial if leakage.independent else _rounded_normal
+    count = _binomial if independent else _rounded_normal
 
     def of(n, given, weight):
         over_shared = jax.vmap(lambda given: jnp.where(k <= n, count(n, given, k), 0))(given)
         return product(weight, over_shared)
 
-    return jax.lax.map(lambda args: of(*args), (populations, law, weight), batch_size=ROWS)
+    return jax.lax.map(lambda args: of(*args), (populations, leaks, weight), batch_size=ROWS)
 
 
 def _binomial(n, given, k):
     rest = jnp.maximum(n - k, 0)
     gammaln, xlogy = jax.scipy.special.gammaln, jax.scipy.special.xlogy
     ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(rest + 1)
-    leaked, kept = (jnp.maximum(p, jnp.finfo(n.dtype).tiny) for p in (given.leaked, given.kept))  # or log has no slope
-    return jnp.exp(ways + xlogy(k, leaked) + xlogy(rest, kept))
+    tiny = jnp.finfo(n.dtype).tiny  # or log has no slope
+    leaked, spared = (jnp.maximum(p, tiny) for p in (given.leaked, given.spared))
+    return jnp.exp(ways + xlogy(k, leaked) + xlogy(rest, spared))
 
 
 def _rounded_normal(n, given, k):
     """K rounds a normal of mean n p and variance n `spread`, held to 0..n; one and two users are enumerated."""
-    p, kept, spread, both = given
+    p, spared, spread, both = given
     std = jnp.maximum(jnp.sqrt(n * jnp.maximum(spread, 1e-12)), 1e-6)
     place = (k + 0.5 - n * p) / std
     _, tail = density_and_tail(place)
     edge = jnp.where(k >= n, 1, jnp.where(place > 0, 1 - tail, tail))
     normal = edge - jnp.concatenate([jnp.zeros_like(edge[:1]), edge[:-1]])
-    one = jnp.where(k == 0, kept, jnp.where(k == 1, p, 0))
+    one = jnp.where(k == 0, spared, jnp.where(k == 1, p, 0))
     exactly_one = jnp.clip(2 * (p - both), 0, 1)
     two = jnp.where(k == 2, both, jnp.where(k == 1, exactly_one, jnp.where(k == 0, 1 - both - exactly_one, 0)))
     none = jnp.where(k == 0, 1.0, 0.0)

@@ -169,7 +169,7 @@ def population_law(scenario: Scenario, *, noise: Noise | None = None, rtol: floa
 
 def check_law(scenario: Scenario) -> None:
     """Raise a `ValueError` if the law of `scenario` is out of reach."""
-    check_count_level(scenario.mechanism)
+    check_count_level(scenario.mechanism, scenario.leakage, "leaks")
     cap = scenario.participation.cap
     if _check.is_known(cap) and np.any(np.asarray(cap) > LARGEST_CAP):
         raise _check.fail("cap", f"be at most {LARGEST_CAP:g} for the law of the population", cap)

@@ -1,5 +1,6 @@
 """Leaked when an attacker who sees several statistics of a round reconstructs the user's record."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import equinox as eqx
@@ -9,14 +10,11 @@ from jaxtyping import Array, Bool, Float
 
 from perfjax import _check
 from perfjax._check import Numbers
-from perfjax._chi_square import tails
-from perfjax.leakage._pairs import SPLITS, AbstractLeakage, Split
-from perfjax.mechanisms import GaussianMean
+from perfjax.leakage._base import AbstractLeakage
 
-__all__ = ["ReconstructedWithin", "bounded_ratio"]
+__all__ = ["ReconstructedWithin"]
 
 ACCOUNTANTS = ("zcdp", "rdp", "gdp", "basic")
-FARTHEST = 1e6  # standard deviations beyond which an error never lies; its square overflows in no dtype
 
 
 class ReconstructedWithin(AbstractLeakage):
@@ -59,7 +57,11 @@ class ReconstructedWithin(AbstractLeakage):
         0.475
     """
 
-    independent: ClassVar[bool] = True
+    meaning: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "tolerance": ("tolerance", "units of the records"),
+        "releases": ("L", "statistics of a round"),
+        "delta": ("δ", "1"),
+    }
 
     tolerance: Float[Array, "..."]
     releases: Float[Array, "..."]
@@ -87,20 +89,18 @@ class ReconstructedWithin(AbstractLeakage):
 
     @property
     def copies(self) -> Float[Array, "..."]:
-        """L_in."""
+        """L_in: users share the average of so many noisy means."""
         return _halves(self.releases)[0]
 
     def released_noise(self, noise: Float[Array, "..."]) -> Float[Array, "..."]:
-        """gamma sqrt(kappa_L / kappa_1)."""
+        """That of each mean, gamma sqrt(kappa_L / kappa_1)."""
         share = self.releases
         if self.delta is not None:  # accountant "basic"
             share = share**2 * (1 + jnp.log(share) / jnp.log(1.25 / self.delta))
         return noise * jnp.sqrt(share)
 
-    def exposes(self, population: Float[Array, ""], noise_free: Bool[Array, ""]) -> Bool[Array, ""]:
-        return noise_free & self._tells_users_apart(population)
-
-    def _tells_users_apart(self, population):
+    def tells_users_apart(self, population: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether an attacker sees means with and without a user, or a single user's."""
         return (self.releases >= 2) | (population <= 1)
 
     def noise_without_user(self, population: Float[Array, ""], noise: Float[Array, ""]) -> Float[Array, ""]:
@@ -112,7 +112,7 @@ class ReconstructedWithin(AbstractLeakage):
         without = _halves(self.releases)[1]
         single = self.released_noise(noise) / jnp.sqrt(n)
         known = jnp.where(without >= 1, without, 1)
-        return jnp.where(self._tells_users_apart(n), (n - 1) * single / jnp.sqrt(known), jnp.inf)
+        return jnp.where(self.tells_users_apart(n), (n - 1) * single / jnp.sqrt(known), jnp.inf)
 
     def noise_with_user(self, population: Float[Array, ""], noise: Float[Array, ""]) -> Float[Array, ""]:
         """Standard deviation of an attacker's error due to the means of all users, n s / sqrt(L_in)."""
@@ -129,21 +129,3 @@ def _halves(releases: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], F
 @_halves.defjvp
 def _halves_jvp(primals, tangents):
     return _halves(*primals), (tangents[0] / 2, tangents[0] / 2)
-
-
-def bounded_ratio(above: Float[Array, "*shape"], below: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """above / below for a chi-square variable to be compared with its square: held to what that can tell apart."""
-    far = above >= FARTHEST * below
-    ratio = jnp.where(far, FARTHEST, jnp.where(far, 1, above) / jnp.where(far, 1, below))
-    return jnp.maximum(ratio, 2 * jnp.sqrt(jnp.finfo(ratio.dtype).tiny))  # its square has a derivative in every dtype
-
-
-@SPLITS.enter(GaussianMean, ReconstructedWithin)
-def _gaussian_mean(mechanism, leakage, population, noise) -> Split:
-    """The chi-square law of the squared error over its variance."""
-    own, shared = (of_noise(population, noise) for of_noise in (leakage.noise_without_user, leakage.noise_with_user))
-    told = own < jnp.inf
-    deviation = jnp.hypot(jnp.where(told, own, 0), shared)
-    ratio = bounded_ratio(leakage.tolerance, deviation)
-    leaked, kept = tails(ratio**2, mechanism.dim)
-    return Split(leaked=jnp.where(told, leaked, 0), kept=jnp.where(told, kept, 1))

@@ -1,6 +1,8 @@
 """What every mechanism offers to the loop."""
 
 import abc
+from collections.abc import Mapping
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,25 +20,32 @@ class AbstractMechanism(eqx.Module):
     The noise is one leaf, named by `noise_name`: one value, or one per release. Everything that depends on the noise
     takes it as an argument too, so that constants, schedules and policies share one code.
 
+    For a mechanism of your own: each field is an argument of `__init__` of the same name (or follows from the others),
+    by which files, `Scenario.replace` and sweeps build it anew, and a name that no other part of a scenario has. A
+    number is an array, as `eqx.field(converter=jnp.asarray)` makes it (`Scenario` gives all of them one dtype); what
+    fixes shapes or is a choice is a static field. What a leakage rule means for it is a `leakage.AbstractPair`.
+
     Attributes:
         noise_name: the name of the noise leaf.
         noise_symbol: its symbol in formulas and plots.
+        noise_unit: its unit, "1" for none.
         noise_label: what it is called where a person reads it; of a privacy budget, with the scope.
         noise_bounds: where to look for the best noise, by default.
         no_privacy: the value of the noise that means none (the limit, evaluated exactly).
         more_is_private: whether a larger value of the noise leaf means more privacy.
         error_unit: what its errors are, "squared error" or another.
-        needs_crowd: whether a single user is leaked whatever the noise.
+        meaning: symbol and unit of its other numbers, by name, where they have one.
     """
 
     noise_name: eqx.AbstractClassVar[str]
     noise_symbol: eqx.AbstractClassVar[str]
+    noise_unit: eqx.AbstractClassVar[str]
     noise_label: eqx.AbstractClassVar[str]
     noise_bounds: eqx.AbstractClassVar[tuple[float, float]]
     no_privacy: eqx.AbstractClassVar[float]
     more_is_private: eqx.AbstractClassVar[bool]
     error_unit: eqx.AbstractClassVar[str]
-    needs_crowd: eqx.AbstractClassVar[bool]
+    meaning: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
     @property
     @abc.abstractmethod
@@ -54,9 +63,10 @@ class AbstractMechanism(eqx.Module):
 
     @abc.abstractmethod
     def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
-        """The expected squared error of a release to `population` users (n); infinite for none.
+        """The expected error of a release to `population` users (n), by default with its own noise.
 
-        Of a count the relative absolute error, which is finite for no users too.
+        In its `error_unit`: a squared error is infinite for no users, the relative error of a count is not. With
+        `no_privacy` it is the limit, and so are derivatives: evaluate it nowhere that makes them NaN.
         """
 
     @abc.abstractmethod

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -57,12 +58,17 @@ class GaussianMean(AbstractMechanism):
 
     noise_name: ClassVar[str] = "noise_scale"
     noise_symbol: ClassVar[str] = "γ"
+    noise_unit: ClassVar[str] = "units of the records"
     noise_label: ClassVar[str] = "noise_scale"
     noise_bounds: ClassVar[tuple[float, float]] = (1e-3, 1e3)
     no_privacy: ClassVar[float] = 0.0
     more_is_private: ClassVar[bool] = True
     error_unit: ClassVar[str] = "squared error"
-    needs_crowd: ClassVar[bool] = True
+    meaning: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "clip_radius": ("R", "units of the records"),
+        "mean": ("μ", "units of the records"),
+        "covariance": ("Σ", "squared units of the records"),
+    }
 
     noise_scale: Float[Array, "..."]
     clip_radius: Float[Array, ""] | None

@@ -1,5 +1,6 @@
 """Randomized response: everybody flips their own bit with a known probability."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import equinox as eqx
@@ -40,12 +41,13 @@ class RandomizedResponse(AbstractMechanism):
 
     noise_name: ClassVar[str] = "epsilon"
     noise_symbol: ClassVar[str] = "ε"
+    noise_unit: ClassVar[str] = "nats"
     noise_label: ClassVar[str] = "local epsilon"
     noise_bounds: ClassVar[tuple[float, float]] = (1e-3, 30.0)
     no_privacy: ClassVar[float] = float("inf")
     more_is_private: ClassVar[bool] = False
     error_unit: ClassVar[str] = "squared error"
-    needs_crowd: ClassVar[bool] = False
+    meaning: ClassVar[Mapping[str, tuple[str, str]]] = {"mean": ("μ", "1")}
 
     epsilon: Float[Array, "..."]
     mean: Float[Array, "..."]

@@ -1,6 +1,7 @@
 """The shifted log-Gaussian mechanism in the loop: the count of the present users itself."""
 
 import math
+from collections.abc import Mapping
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -40,12 +41,13 @@ class ShiftedLogCount(AbstractMechanism):
 
     noise_name: ClassVar[str] = "sigma"
     noise_symbol: ClassVar[str] = "σ"
+    noise_unit: ClassVar[str] = "1"
     noise_label: ClassVar[str] = "sigma"
     noise_bounds: ClassVar[tuple[float, float]] = (1e-3, 3.0)
     no_privacy: ClassVar[float] = 0.0
     more_is_private: ClassVar[bool] = True
     error_unit: ClassVar[str] = "relative error"
-    needs_crowd: ClassVar[bool] = False
+    meaning: ClassVar[Mapping[str, tuple[str, str]]] = {"shift": ("c", "users")}
 
     sigma: Float[Array, "..."]
     shift: Float[Array, ""]

@@ -1,19 +1,17 @@
 """Sampling user by user: Algorithm 1 as written, the reference for everything faster."""
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from perfjax import _check
-from perfjax.leakage import LikelihoodRatioAbove, PairTable, ReconstructedWithin, TrueBitKept
-from perfjax.mechanisms import GaussianMean, RandomizedResponse
+from perfjax.leakage import pair_of
+from perfjax.leakage.pairs.blocks import Keys, happens, present
 from perfjax.montecarlo._inputs import as_key, as_trials, initial_users, without_gradient
-from perfjax.montecarlo._normals import normals
 from perfjax.scenario import Noise, Scenario, as_single
 from perfjax.trajectory import Trajectory
 
@@ -23,7 +21,6 @@ __all__ = ["simulate_users"]
 # twice take 1.6 times as long as records kept.
 BLOCK_USERS = 4096  # users drawn at a time
 BLOCK_NUMBERS = 2**16  # but no more numbers than a core's cache holds
-KEPT_NUMBERS = 2**18  # numbers of a release that are kept; those beyond are drawn a second time when they are needed
 
 
 def simulate_users(
@@ -77,7 +74,7 @@ def simulate_users(
         (3, 51)
     """
     key, (trials, first) = as_key(key), as_trials(trials, first_trial)
-    _RELEASES.check(as_single(scenario).mechanism, scenario.leakage)
+    pair_of(as_single(scenario).mechanism, scenario.leakage, "user_release")
     scenario = scenario.replace_noise(noise)
     cap = _check.in_range(scenario.participation.cap, "cap", 1, 2.0**31, open_high=True)
     scenario = eqx.tree_at(lambda s: s.participation.cap, scenario, cap)
@@ -125,15 +122,6 @@ def _whole(value):
     return value.astype(jnp.int32)
 
 
-class Keys(NamedTuple):
-    """What each random number of a release is drawn from; all but the first are folded with the block."""
-
-    once: Key[Array, ""]
-    records: Key[Array, ""]
-    responses: Key[Array, ""]
-    decisions: Key[Array, ""]
-
-
 class Tally(NamedTuple):
     """How many users were leaked, left, and were recruited."""
 
@@ -144,16 +132,16 @@ class Tally(NamedTuple):
 
 def _release(scenario, users, noise, key):
     """One release to `users` users: the tally, and the squared error."""
-    mechanism, participation = scenario.mechanism, scenario.participation
-    keys, size = Keys(*jax.random.split(key, len(Keys._fields))), _block_size(mechanism)
-    release = _RELEASES.function(mechanism, scenario.leakage)
-    error, tests = release(mechanism, scenario.leakage, users, noise, size, keys)
+    mechanism, leakage, participation = scenario.mechanism, scenario.leakage, scenario.participation
+    pair = pair_of(mechanism, leakage)
+    keys, size = Keys(*jax.random.split(key, len(Keys._fields))), _block_size(pair.record_size(mechanism))
+    error, tests = pair.user_release(mechanism, leakage, users, noise, size, keys)
     chances = jnp.stack([jnp.stack(rates) for rates in (participation.spared, participation.leaked)])[..., None]
 
     def count(is_leaked, block, tally):
-        here = _present(users, block, size)
+        here = present(users, block, size)
         leaked = here & is_leaked(block)
-        leave, recruit = _happens(keys.decisions, block, (2, size), jnp.where(leaked, chances[1], chances[0]))
+        leave, recruit = happens(keys.decisions, block, (2, size), jnp.where(leaked, chances[1], chances[0]))
         groups = leaked, here & leave, here & recruit
         more = (jnp.sum(who, dtype=jnp.int32) for who in groups)
         return Tally(*map(jnp.add, tally, more))
@@ -164,158 +152,6 @@ def _release(scenario, users, noise, key):
     return tally, error
 
 
-def _block_size(mechanism) -> int:
-    """Users per block, a power of two and at least two."""
-    numbers = mechanism.dim if isinstance(mechanism, GaussianMean) else 1
+def _block_size(numbers) -> int:
+    """Users per block, a power of two and at least two; each has so many numbers."""
     return min(BLOCK_USERS, 2 ** max(1, (BLOCK_NUMBERS // numbers).bit_length() - 1))
-
-
-def _blocks(users, size):
-    return (users - 1) // size + 1
-
-
-def _present(users, block, size) -> Bool[Array, " block"]:
-    """Which users of a block exist: all, but for the last block."""
-    return jnp.arange(size, dtype=jnp.int32) < users - block * size
-
-
-def _happens(key, block, shape, probability) -> Bool[Array, "*shape"]:
-    """For each user of a block, something that happens with `probability`."""
-    return jax.random.uniform(jax.random.fold_in(key, block), shape, probability.dtype) < probability
-
-
-Test = Callable[[Int[Array, ""]], Bool[Array, " block"]]
-Release = tuple[Float[Array, ""], list[tuple[Int[Array, ""], Int[Array, ""], Test]]]
-_RELEASES = PairTable("`simulate_users`")
-"""What a pair releases: the squared error made, and tests of who of a block is leaked.
-
-Each test stands with the first block that it is for, and the one after the last.
-"""
-
-
-@_RELEASES.enter(GaussianMean, LikelihoodRatioAbove)
-def _noisy_mean(mechanism, leakage, users, noise, size, keys) -> Release:
-    n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim
-    draw, root, mean, store = _drawn_records(mechanism, users, n, size, keys)
-    direction = jax.random.normal(keys.once, (dim,), noise.dtype) / jnp.sqrt(n)
-    error = _squared_error(users, mean + noise * direction, root)
-    # Two loops, not one with a condition in it: that would copy all that is stored for every block.
-    blocks = _blocks(users, size)
-    stored = jnp.minimum(blocks, store.shape[0] - 1)
-    sources = ((jnp.int32(0), stored, lambda block: store[block]), (stored, blocks, draw))
-    tests = [(a, b, _membership_test(leakage, n, noise, direction, mean, records)) for a, b, records in sources]
-    return error, tests
-
-
-@_RELEASES.enter(GaussianMean, ReconstructedWithin)
-def _noisy_means(mechanism, leakage, users, noise, size, keys) -> Release:
-    """The error is that of the first of the means of all users; attackers take the average of these means."""
-    n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim
-    _, root, mean, _ = _drawn_records(mechanism, users, n, size, keys)
-    of_average, about_average = jax.random.normal(keys.once, (2, dim), noise.dtype)
-    copies = leakage.copies
-    spread = leakage.released_noise(noise) / jnp.sqrt(n)
-    published = spread * (of_average / jnp.sqrt(copies) + about_average * jnp.sqrt(1 - 1 / copies))
-    shared = leakage.noise_with_user(n, noise) * of_average
-    own = leakage.noise_without_user(n, noise)
-
-    def leaked(block):
-        # n (average with z) - (n - 1) (average without z) - z, where all records have cancelled: computed, they would
-        # leave their rounding times n.
-        standard = normals(jax.random.fold_in(keys.responses, block), (dim, size), noise.dtype)
-        miss = shared[:, None] - jnp.where(own < jnp.inf, own, 0) * standard
-        return (own < jnp.inf) & (jnp.sum(miss**2, axis=0) <= leakage.tolerance**2)
-
-    return _squared_error(users, mean + published, root), [(jnp.int32(0), _blocks(users, size), leaked)]
-
-
-def _drawn_records(mechanism, users, n, size, keys):
-    """How a block of records is drawn, a root of their covariance, the mean of all, and the first blocks of them."""
-    dtype = n.dtype
-    root = jnp.linalg.cholesky(mechanism.covariance) if mechanism.covariance.ndim == 2 else mechanism.covariance**0.5
-
-    def draw(block):
-        return _records(mechanism, root, jax.random.fold_in(keys.records, block), size)
-
-    total, store = _sum_of_blocks(draw, users, (mechanism.dim, size), dtype)
-    return draw, root, total / n, store
-
-
-def _squared_error(users, miss, root):
-    """The squared Mahalanobis length of what a release missed the true mean by."""
-    white = jax.scipy.linalg.solve_triangular(root, miss, lower=True) if root.ndim == 2 else miss / root
-    return jnp.where(users > 0, jnp.sum(white**2), jnp.inf)
-
-
-def _records(mechanism, root, key, size) -> Float[Array, "dim block"]:
-    """Clipped records of a block of users, less mu: without clipping mu drops out, and costs no digits."""
-    # Users along the last axis: what is done to all of them fills a processor's vectors, a dozen features do not.
-    standard = normals(key, (mechanism.dim, size), root.dtype)
-    if root.ndim == 2:
-        deviations = jnp.matmul(root, standard, precision="highest")
-    else:
-        deviations = jnp.broadcast_to(root, mechanism.dim)[:, None] * standard
-    if not mechanism.clips:
-        return deviations
-    mu = jnp.broadcast_to(mechanism.mean, mechanism.dim)[:, None]
-    records = mu + deviations
-    norm = jnp.sqrt(jnp.sum(records**2, axis=0))
-    return records * jnp.minimum(1, mechanism.clip_radius / norm) - mu
-
-
-def _membership_test(leakage, n, noise, direction, mean, records) -> Test:
-    """Who of a block is leaked by the release `mean` + `noise` * `direction`."""
-    exposed = (n <= 1) | (noise == 0)
-    scale, others = jnp.where(noise == 0, 1, noise), jnp.maximum(n - 1, 1)
-
-    def leaked(block):
-        # With e = o - z_bar, the noise, o - (mean without z) = e + (z - z_bar) / (n - 1). The difference of the squares
-        # of the two is gamma sqrt(n) times smaller than either: it is written out, for subtracting would lose it.
-        deviation = (records(block) - mean[:, None]) / scale
-        nearer = jnp.sum(deviation * (2 * direction[:, None] + deviation / others), axis=0)
-        if leakage.outside == "shared":
-            ratio = n / others * nearer / 2
-        else:
-            ratio = (direction.size * jnp.log1p(1 / others) + nearer - jnp.sum(direction**2)) / 2
-        return exposed | (ratio > leakage.threshold)
-
-    return leaked
-
-
-def _sum_of_blocks(draw, users, shape, dtype):
-    """The sum of all users' records, and the first blocks of them, before a slot that holds none of these."""
-    dim, size = shape
-    kept = max(1, KEPT_NUMBERS // (size * dim))
-
-    def add(block, state):
-        total, store = state
-        records = draw(block)
-        # A conditional write copies the store each time; the last slot takes what is not kept instead.
-        store = jax.lax.dynamic_update_index_in_dim(store, records, jnp.minimum(block, kept), 0)
-        return total + jnp.sum(jnp.where(_present(users, block, size), records, 0), axis=1), store
-
-    start = jnp.zeros(dim, dtype), jnp.zeros((kept + 1, *shape), dtype)
-    return jax.lax.fori_loop(jnp.int32(0), _blocks(users, size), add, start)
-
-
-@_RELEASES.enter(RandomizedResponse, TrueBitKept)
-def _flipped_bits(mechanism, leakage, users, noise, size, keys) -> Release:
-    del leakage
-    n = jnp.maximum(users, 1).astype(noise.dtype)
-    low, high = jnp.broadcast_to(mechanism.mean, (2,))
-    mean = low + (high - low) * jax.random.uniform(keys.once, (), noise.dtype)
-
-    def is_kept(block):
-        return _happens(keys.responses, block, (size,), jax.nn.sigmoid(noise))
-
-    def add(block, ones):
-        bits = _happens(keys.records, block, (size,), mean)
-        sent = jnp.where(is_kept(block), bits, ~bits)
-        return ones + jnp.sum(sent & _present(users, block, size), dtype=jnp.int32)
-
-    ones = jax.lax.fori_loop(jnp.int32(0), _blocks(users, size), add, jnp.int32(0))
-    estimate = 0.5 + (ones.astype(noise.dtype) / n - 0.5) / jnp.tanh(noise / 2)
-    if mechanism.clip_estimate:
-        estimate = jnp.clip(estimate, 0, 1)
-    error = jnp.where(users > 0, (mean - estimate) ** 2, jnp.inf)
-    return error, [(jnp.int32(0), _blocks(users, size), is_kept)]

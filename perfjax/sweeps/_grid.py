@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -18,34 +19,17 @@ __all__ = ["MOST_CELLS", "Grid", "as_grid", "checked_template"]
 
 MOST_CELLS = 2**32  # a cell's number is folded into a key as 32 bits
 
-# Symbol and unit of the leaves that have one.
-MEANING = {
-    "leave": ("q", "1"),
-    "recruit": ("r", "1"),
-    "leave_spared": ("q_spared", "1"),
-    "recruit_leaked": ("r_leaked", "1"),
-    "threshold": ("τ", "nats"),
-    "tolerance": ("tolerance", "units of the records"),
-    "releases": ("L", "statistics of a round"),
-    "delta": ("δ", "1"),
-    "noise_scale": ("γ", "units of the records"),
-    "epsilon": ("ε", "nats"),
-    "clip_radius": ("R", "units of the records"),
-    "mean": ("μ", "units of the records"),
-    "covariance": ("Σ", "squared units of the records"),
-    "sigma": ("σ", "1"),
-    "shift": ("c", "users"),
-    "population": ("n₀", "users"),
-    "floor": ("floor", "users"),
-    "cap": ("cap", "users"),
-}
-
 
 class Grid(NamedTuple):
-    """Named axes of numbers, and whether a cell is a combination of them ("product") or their common row ("zip")."""
+    """Named axes of numbers, and whether a cell is a combination of them ("product") or their common row ("zip").
+
+    Attributes:
+        meaning: symbol and unit of numbers, by name.
+    """
 
     axes: dict[str, np.ndarray]
     pairing: str
+    meaning: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -69,7 +53,7 @@ class Grid(NamedTuple):
         """The axes as coordinates with symbols and units."""
         dims = self.dims if self.pairing == "product" else self.dims * len(self.axes)
         return {
-            name: Field(values, (dim,), dict(zip(("symbol", "units"), MEANING.get(name, ()), strict=False)))
+            name: Field(values, (dim,), dict(zip(("symbol", "units"), self.meaning.get(name, ()), strict=False)))
             for (name, values), dim in zip(self.axes.items(), dims, strict=True)
         }
 
@@ -84,7 +68,7 @@ def as_grid(scenario: Scenario, over: Mapping[str, Numbers], pairing: str) -> Gr
     for name in over:
         if isinstance(leaves[name], int | str):
             raise ValueError(f"Axis `{name}` is not a number to compute with: make one sweep for each of its values.")
-    grid = Grid({name: _axis(name, values, scenario) for name, values in over.items()}, pairing)
+    grid = Grid({name: _axis(name, values, scenario) for name, values in over.items()}, pairing, scenario.meaning())
     lengths = {name: len(values) for name, values in grid.axes.items()}
     if pairing == "zip" and len(set(lengths.values())) > 1:
         listed = ", ".join(f"`{name}` has {length}" for name, length in lengths.items())

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key
 
-from perfjax import _check, theorems
+from perfjax import _check
 from perfjax.leakage import LikelihoodRatioAbove
 from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
@@ -255,15 +255,7 @@ def _margin(scenario, constraint, place):
     if constraint == "growth":
         return growth_factor(scenario) - 1
     if constraint == "theorem-2":
-        mechanism = scenario.mechanism
-        radius = jnp.inf if mechanism.clip_radius is None else mechanism.clip_radius
-        least = theorems.critical_noise_scale(
-            *scenario.participation.net,
-            scenario.leakage.threshold,
-            clip_radius=radius,
-            population=scenario.population,
-        )
-        return mechanism.noise_scale - least
+        return scenario.mechanism.noise - scenario.critical_noise().value
     return jnp.zeros_like(scenario.population)
 
 

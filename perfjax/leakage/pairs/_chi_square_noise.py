@@ -1,4 +1,4 @@
-"""Expectations over what the users of a release share: the size of the noise that was added."""
+"""Expectations over a shared noise that is chi-square: the squared length of what was added to a mean."""
 
 import functools
 import math
@@ -11,19 +11,15 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
 from perfjax._chi_square import lower_quantile, tails, upper_quantile
-from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove
-from perfjax.leakage._pairs import AbstractLeakage, guarded, split
-from perfjax.leakage._reconstructed import ReconstructedWithin, bounded_ratio
-from perfjax.mechanisms import AbstractMechanism, GaussianMean, ShiftedLogCount
 
-__all__ = ["shared_dimensions", "shared_rule", "shared_weights"]
+__all__ = ["Step", "around", "at_score", "chi_square_rule"]
 
 FARTHEST_SCORE = 6.5  # of a node; 1 in 2e10 is beyond
 DEGREE = 32  # of the polynomial for a log of a quantile: 2e-6 for one dimension, 3e-8 for two
 STEEPEST = 1e6  # a step so steep is one node's; its square overflows in no dtype
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """Where the leak probability falls from 1 to 0, or rises, as the shared noise grows.
 
     Attributes:
@@ -36,47 +32,33 @@ class _Step(NamedTuple):
     middle: Float[Array, ""]
     slope: Float[Array, ""]
 
+    @classmethod
+    def of_noncentral(
+        cls,
+        start: Float[Array, ""] | None,
+        middle: Float[Array, ""],
+        change: Float[Array, ""],
+        rate: Float[Array, ""],
+        dimensions: int,
+    ) -> "Step":
+        """Of a noncentral chi2_d(rate x) given the shared noise x, that lies below or above a line in x.
 
-def shared_dimensions(mechanism: AbstractMechanism) -> int:
-    """Degrees of freedom of the noise that all users of a release share."""
-    return mechanism.dim if isinstance(mechanism, GaussianMean) else 0
-
-
-def shared_weights(
-    mechanism: AbstractMechanism,
-    leakage: AbstractLeakage,
-    population: Float[Array, ""],
-    noise: Float[Array, ""],
-) -> tuple[Float[Array, " shared"], Float[Array, " shared"]]:
-    """Nodes and weights for expectations over what the users of a release share.
-
-    In float64, for thresholds from 1e-3 to 3, noise from 0.01 to 100 and 2 to 1e6 users, the mean leak probability is
-    then within 1e-6 of its value, and within 5e-6 for one dimension.
-    """
-    if isinstance(mechanism, ShiftedLogCount):
-        chance = split(mechanism, leakage, population, noise)
-        return jnp.asarray([0, 1], noise.dtype), jnp.stack([chance.kept, chance.leaked])
-    dimensions = shared_dimensions(mechanism)
-    _, population, noise = guarded(mechanism, leakage, population, noise)
-    step = _step(mechanism, leakage, population, noise) if dimensions else None
-    if step is None:
-        node, weight = shared_rule(dimensions)
-        return jnp.asarray(node, noise.dtype), jnp.asarray(weight, noise.dtype)
-    return _around(step, dimensions)
+        It is nearly normal with mean d + rate x and variance 2 d + 4 rate x; `change` is what it moves by, against the
+        line, as x grows by one.
+        """
+        return cls(start, middle, change / jnp.sqrt(2 * dimensions + 4 * rate * jnp.maximum(middle, 0)))
 
 
 @functools.cache
-def shared_rule(dimensions: int) -> tuple[np.ndarray, np.ndarray]:
+def chi_square_rule(dimensions: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights for expectations over the shared noise, chi2 with `dimensions` degrees of freedom.
 
     The trapezoid rule in the normal score. Near 0 its nodes are spaced as in log chi: for few dimensions much of the
     law lies there, and the leak probability moves on a scale of its own, where Gauss and Laguerre put no nodes.
     """
-    if dimensions == 0:
-        return np.zeros(1), np.ones(1)
     score = _spaced(dimensions)
     weight = np.exp(-(score**2) / 2)
-    return _at_score(score, dimensions), weight / weight.sum()
+    return at_score(score, dimensions), weight / weight.sum()
 
 
 def _spaced(dimensions):
@@ -85,34 +67,13 @@ def _spaced(dimensions):
     return np.linspace(-reach, reach, count)
 
 
-def _at_score(score, dimensions):
+def at_score(score: np.ndarray, dimensions: int) -> np.ndarray:
+    """The shared noise at normal scores."""
     below = lower_quantile(scipy.special.ndtr(score), dimensions)
     return np.where(score < 0, below, upper_quantile(scipy.special.ndtr(-score), dimensions))
 
 
-def _step(mechanism, leakage, population, noise) -> _Step | None:
-    """None where the leak probability has no step: for a "shared" likelihood ratio.
-
-    Given the shared noise x, a noncentral chi2_d(rate x), nearly normal with mean d + rate x and variance
-    2 d + 4 rate x, lies below or above a line in x.
-    """
-    n, d = population, mechanism.dim
-    if isinstance(leakage, ReconstructedWithin):
-        own, common = (of(n, noise) for of in (leakage.noise_without_user, leakage.noise_with_user))
-        unit = jnp.where((own < jnp.inf) & (own > 0), own, common)
-        rate = bounded_ratio(common, unit) ** 2
-        start, middle, change = None, (bounded_ratio(leakage.tolerance, unit) ** 2 - d) / rate, rate
-    elif isinstance(leakage, LikelihoodRatioAbove) and leakage.outside == "recomputed":
-        gap = leakage.threshold - d / 2 * jnp.log1p(1 / (n - 1))
-        change = jnp.maximum(noise**2 / mechanism.covariance, 1e-12)  # below, all is as if it were so
-        rate = change * (n - 1)
-        start, middle = -2 * gap, d / change - 2 * n * gap
-    else:
-        return None
-    return _Step(start, middle, change / jnp.sqrt(2 * d + 4 * rate * jnp.maximum(middle, 0)))
-
-
-def _around(step, dimensions):
+def around(step: Step, dimensions: int) -> tuple[Float[Array, " shared"], Float[Array, " shared"]]:
     """A rule for a probability that is nearly Phi(slope (s - place)), s the normal score of what lies above `start`.
 
     Its product with the normal density is nearly normal about a center and with a deviation known in closed form: the
@@ -182,5 +143,5 @@ def _quantile(score, dimensions):
 def _coefficients(dimensions):
     """Of the log of the quantile by score, in Chebyshev polynomials."""
     domain = [-FARTHEST_SCORE, FARTHEST_SCORE]
-    log_quantile = np.polynomial.Chebyshev.interpolate(lambda s: np.log(_at_score(s, dimensions)), DEGREE, domain)
+    log_quantile = np.polynomial.Chebyshev.interpolate(lambda s: np.log(at_score(s, dimensions)), DEGREE, domain)
     return tuple(float(c) for c in log_quantile.coef)
