@@ -13,8 +13,8 @@ MAPS = pathlib.Path("/proc/self/maps")
 MANY_MAPS = 20_000
 MARKS = pathlib.Path(__file__).with_name("marks")
 
-# Most of what tests take is compiling, and most of that makes programs faster which then run once. README's blocks,
-# docstrings and notebooks run what users do; `XLA_FLAGS= pytest` tests that. XLA ends at a flag it does not know.
+# Most of what tests take is compiling, and most of that makes programs faster which then run once. Docstrings and
+# notebooks run what users do, and so does `XLA_FLAGS= pytest`. XLA ends the process at a flag that it does not know.
 FLAGS = ["--xla_backend_optimization_level=0"]
 if jaxlib.version.__version_info__ < (0, 11):
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")

@@ -102,7 +102,6 @@ def shell(tmp_path):
         (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {command} "$@"\n')
         (programs / name).chmod(0o755)
     env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
-    env["XLA_FLAGS"] = ""  # compiled as users' programs are
 
     def run(*command):
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
