@@ -13,19 +13,23 @@ MAPS = pathlib.Path("/proc/self/maps")
 MANY_MAPS = 20_000
 MARKS = pathlib.Path(__file__).with_name("marks")
 
-# Most of what tests take is compiling, and most of that makes programs faster which then run once. Docstrings and
-# notebooks run what users do, and so does `XLA_FLAGS= pytest`. XLA ends the process at a flag that it does not know.
-FLAGS = ["--xla_backend_optimization_level=0"]
-if jaxlib.version.__version_info__ < (0, 11):
-    FLAGS.append("--xla_cpu_use_fusion_emitters=false")
-os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
-
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
+def light_compilation(markexpr):
+    """Flags of XLA for little optimization: it makes programs faster which then mostly run once.
+
+    Docstrings and notebooks run what users do. XLA ends the process at a flag that it does not know.
+    """
+    level = 0 if markexpr in ("not slow", "fast") else 1
+    emitters = ["--xla_cpu_use_fusion_emitters=false"] if jaxlib.version.__version_info__ < (0, 11) else []
+    return " ".join([f"--xla_backend_optimization_level={level}", *emitters])
+
+
 def pytest_configure(config):
     """Let the processes of this run, and the next runs, share what takes long to compile, and hear Ctrl-C."""
+    os.environ.setdefault("XLA_FLAGS", light_compilation(config.option.markexpr))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "cache"):
