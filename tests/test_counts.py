@@ -10,6 +10,7 @@ from scenarios import gaussian, response
 
 import perfjax as pj
 from perfjax._draws import chi_square_from_bits, normal_from_bits
+from perfjax.montecarlo._inputs import initial_users
 
 
 @pytest.fixture(params=["gaussian", "response"])
@@ -94,11 +95,53 @@ def test_two_users_are_leaked_together_as_often_as_records_say():
     np.testing.assert_allclose(shares, TWO_LEAKED, atol=1.1e-4)
 
 
-def test_leaked_users_recruit_where_everyone_does():
-    """At a large budget all are leaked and none leaves: every user brings another one, or none does."""
-    scenario = response(30.0, population=40.0, leave=0.0, recruit=1.0, recruiters="everyone", cap=1000, rounds=2)
+@pytest.mark.parametrize("rates", [{"recruit": 1.0, "recruiters": "everyone"}, {"recruit": 0.0, "recruit_leaked": 1.0}])
+def test_leaked_users_recruit_where_they_should(rates):
+    """At a large budget all are leaked; none leaves, and every user brings another one."""
+    scenario = response(30.0, population=40.0, leave=0.0, cap=1000, rounds=2, **rates)
     runs = pj.simulate_counts(scenario, key=jax.random.key(0), trials=2)
     np.testing.assert_array_equal(runs.population, [[40, 80, 160]] * 2)
+    assert np.all(runs.leak_probability == 1)
+
+
+def sampled_releases(mechanism, leakage, users, draws=4000):
+    """Leaked counts and realised errors of many releases to as many users."""
+    release = pj.leakage.pair_of(mechanism, leakage).count_release
+    words = jnp.asarray(np.random.default_rng(1).integers(0, 2**32, (draws, 4), dtype=np.uint32))
+    one = jax.jit(jax.vmap(lambda x: release(mechanism, leakage, jnp.asarray(users), mechanism.noise, x)))
+    return (np.asarray(found) for found in one(words))
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_a_release_of_bits_errs_and_leaks_as_often_as_stated(clip):
+    mechanism = pj.RandomizedResponse(1.0, 0.3, clip_estimate=clip)
+    leaked, error = sampled_releases(mechanism, pj.TrueBitKept(), 3.0)
+    for sample, mean in ((leaked, 3 / (1 + np.exp(-1))), (error, float(mechanism.error(3.0)))):
+        assert abs(sample.mean() - mean) < 4 * sample.std() / np.sqrt(sample.size)
+    # The coin of each user, and the variance over the interval of means that there is none of.
+    unclipped = 1 / (4 * np.sinh(0.5) ** 2) / 3 + 0.3 * 0.7 / 3
+    assert (error.mean() < 0.8 * unclipped) == clip
+
+
+def test_a_released_count_that_leaks_is_a_large_one():
+    """All are leaked where the noise Z is above a level: of the error, that part is an integral over Z."""
+    mechanism, leakage, n, sigma, shift = pj.ShiftedLogCount(0.5, 3.0), pj.LikelihoodRatioAbove(0.1), 10.0, 0.5, 3.0
+    leaked, error = sampled_releases(mechanism, leakage, n)
+    share = float(pj.leak_probability(mechanism, leakage, n))
+    z = np.linspace(scipy.stats.norm.isf(share), 12, 100_001)
+    err = np.abs(np.maximum((n + shift) * np.exp(sigma * z - sigma**2) - shift, 0) - n) / n
+    of_leaked = np.trapezoid(err * scipy.stats.norm.pdf(z), z)
+    assert 0.1 < share < 0.6
+    for sample, mean in ((leaked / n, share), (error * leaked / n, of_leaked), (error, float(mechanism.error(n)))):
+        assert abs(sample.mean() - mean) < 4 * sample.std() / np.sqrt(sample.size)
+
+
+def test_runs_start_with_a_whole_number_of_the_mean_asked_for():
+    users = np.asarray(
+        jax.jit(jax.vmap(lambda key: initial_users(jnp.asarray(2.3), key)))(jax.random.split(jax.random.key(2), 4000))
+    )
+    assert set(users) == {2, 3}
+    assert abs(users.mean() - 2.3) < 4 * users.std() / np.sqrt(users.size)
 
 
 @pytest.mark.slow

@@ -266,3 +266,10 @@ def test_no_privacy_is_evaluated_at_the_limit():
 def test_bad_input_is_one_clear_line(call, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         call()
+
+
+def test_the_bound_counts_a_bias_of_clipping_at_every_release():
+    """Of a population that stays what it is, the bound is that of one release times their number."""
+    scenario = gaussian(2.0, dim=1, mean=0.7, clip_radius=0.5, leave=0.0, recruit=0.0, population=20.0, rounds=3)
+    assert scenario.error(jnp.inf) > 0.05
+    np.testing.assert_allclose(pj.CumulativeBound()(scenario), 3 * scenario.error(20.0), rtol=1e-12)

@@ -604,3 +604,53 @@ def test_result_describes_itself(dtype):
     np.testing.assert_array_equal(data.error, runs.error)
     assert str(runs).startswith("Trajectory of releases 0..4, batch (3,)")
     assert "expected_error" not in pj.mean_field(scenario).to_xarray()
+
+
+# Small cases whose values are known; each line of them is one compilation.
+
+
+def test_followed_users_do_what_they_surely_do():
+    """At a large budget all are leaked: all recruit, up to the cap, or all leave."""
+    scenario = response(
+        30.0, mean=0.3, population=5.0, leave=0.0, recruit=1.0, recruiters="everyone", cap=64.0, rounds=2
+    )
+    cases = (({}, [5, 10, 20]), ({"cap": 12.0}, [5, 10, 12]), ({"leave": 1.0, "recruit": 0.0, "floor": 2.0}, [5, 2, 2]))
+    for changes, users in cases:
+        runs = simulate_users(scenario.replace(**changes), key=key(0), trials=300)
+        np.testing.assert_array_equal(runs.population[:2], [users] * 2)
+    few = simulate_users(scenario.replace(epsilon=1.0), key=key(0), trials=300)
+    of_release_0 = (
+        (few.error[:, 0], float(scenario.mechanism.error(5.0, 1.0))),
+        (few.leak_probability[:, 0], 1 / (1 + math.exp(-1))),
+    )
+    for sample, mean in of_release_0:
+        assert abs(np.mean(sample) - mean) < 4 * np.std(sample) / np.sqrt(300)
+
+
+def test_followed_clipped_users_err_and_leak_as_often_as_stated():
+    """Records of mean 0.7 and variance 4, clipped and recomputed: two users, whose leaks are two numbers of a run."""
+    scenario = gaussian(
+        1.0,
+        dim=1,
+        mean=0.7,
+        covariance=4.0,
+        clip_radius=1.5,
+        threshold=0.1,
+        outside="recomputed",
+        population=5.0,
+        rounds=1,
+    )
+    runs = simulate_users(scenario, key=key(1), trials=400)
+    stated = scenario.error(5.0), pj.leak_probability(scenario.mechanism, scenario.leakage, 5.0)
+    for sample, mean in zip((runs.error[:, 0], runs.leak_probability[:, 0]), stated, strict=True):
+        assert abs(np.mean(sample) - float(mean)) < 4 * np.std(sample) / np.sqrt(400) + 1e-3 * float(mean)
+
+
+def test_followed_users_are_reconstructed_within_the_tolerance():
+    leakage = pj.ReconstructedWithin(5.0)  # V = 16.4
+    who = pj.Participation(0.3, 0.6)
+    scenario = pj.Scenario(pj.GaussianMean(1.0, dim=2), leakage, who, population=5.0, rounds=1)
+    runs = simulate_users(scenario, key=key(2), trials=300)
+    stated = scipy.stats.chi2.cdf(5.0**2 / 16.4, 2)
+    share = np.asarray(runs.leak_probability[:, 0])
+    assert abs(share.mean() - stated) < 4 * share.std() / np.sqrt(300)
