@@ -145,5 +145,5 @@ def test_what_marks_list_exists(mark):
 
 
 def test_the_version_is_cited_as_it_is():
-    cited = (ROOT.parent / "CITATION.cff").read_text(encoding="utf-8")
+    cited = (Path(__file__).parent.parent / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {perfjax.__version__}\n" in cited
