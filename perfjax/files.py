@@ -214,7 +214,13 @@ def _build_part(part: str, table: dict[str, Any]) -> eqx.Module:
     parameters = inspect.signature(kind).parameters
     needed = [name for name, p in parameters.items() if p.default is p.empty]
     check_keys(table, parameters, needed, f"key in [{part}]")
-    return kind(**table)
+    try:
+        return kind(**table)
+    except Exception as error:
+        if kind in kinds.values() or isinstance(error, ValueError):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())  # of somebody's code
+        raise ValueError(f"The {part} can't be made of the numbers in [{part}] ({reason}).") from error
 
 
 def check_keys(table: Mapping[str, Any], known: Iterable[str], needed: Iterable[str], what: str) -> None:

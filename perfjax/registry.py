@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import importlib.machinery
 import inspect
 import operator
 import sys
@@ -69,20 +70,35 @@ def kind_named(part: str, name: object) -> type:
         return KINDS[part][str(name)]
     module, _, path = name.partition(":")
     try:
+        _check_not_another(module)
         kind = operator.attrgetter(path)(importlib.import_module(module))
-    except Exception as error:  # the module is somebody's code
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"The type in [{part}] can't be imported: `{name}` ({reason}).") from error
+    except (Exception, SystemExit) as error:  # the module is somebody's code
+        what, reason = (" ".join(text.split()) for text in (name, f"{type(error).__name__}: {error}"))
+        raise ValueError(f"The type in [{part}] can't be imported: `{what}` ({reason}).") from error
     base = BASES[part]
-    if not isinstance(kind, type) or not issubclass(kind, base) or inspect.isabstract(kind) or kind is base:
+    abstract = inspect.isabstract(kind) or (kind is base and base is not participation.Participation)
+    if not isinstance(kind, type) or not issubclass(kind, base) or abstract:
         raise ValueError(f"The type in [{part}] must be a class of {base.__name__}, but `{name}` is not.")
     return kind
+
+
+def _check_not_another(module: str) -> None:
+    """Raise an `ImportError` where a module of this name was imported from elsewhere: Python would take that one."""
+    there = getattr(sys.modules.get(module), "__file__", None)
+    if there is None or "." in module:
+        return
+    found = importlib.machinery.PathFinder.find_spec(module)
+    if found is not None and found.origin is not None and Path(found.origin).resolve() != Path(there).resolve():
+        raise ImportError(f"a module of this name was imported from {Path(there).parent}")
 
 
 @contextlib.contextmanager
 def importable_from(folder: Path) -> Generator[None]:
     """Let modules be imported that lie in a folder, after all that can be imported anyway."""
     place = str(folder.resolve())
+    if place in sys.path:
+        yield
+        return
     sys.path.append(place)
     try:
         yield

@@ -72,6 +72,8 @@ class Scenario(eqx.Module):
     ):
         for name, part in zip(PARTS, (mechanism, leakage, participation), strict=True):
             _check_numbers(_check.as_kind(part, name, KINDS[name]))
+        _check_names(mechanism, leakage, participation)
+        mechanism, leakage = _with_floats((mechanism, leakage))
         check_pair(mechanism, leakage)
         population = _check.in_range(_check.as_float(population, "population"), "population", 0, open_low=True)
         if policy is not None:
@@ -208,6 +210,23 @@ def _check_numbers(part):
         if isinstance(value, int | float):
             field = f"`{path[0].name}` of `{type(part).__name__}`"
             raise ValueError(f"Field {field} must be an array (by `eqx.field(converter=jnp.asarray)`) or static.")
+
+
+def _check_names(*parts):
+    """Raise a `ValueError` for a name that two parts have, or one and the scenario: by it both would be meant."""
+    taken = dict.fromkeys(dir(Scenario), "Scenario")
+    for part in parts:
+        for name in arguments(part):
+            if name in taken:
+                raise ValueError(f"Field `{name}` of `{type(part).__name__}` is a name of `{taken[name]}` already.")
+            taken[name] = type(part).__name__
+
+
+def _with_floats(parts):
+    """Parts with whole numbers as floats: what is computed with them is none."""
+    return jax.tree.map(
+        lambda x: jnp.asarray(x, float) if eqx.is_array(x) and jnp.issubdtype(x.dtype, jnp.integer) else x, parts
+    )
 
 
 def as_single(scenario: Scenario, name: str = "scenario") -> Scenario:

@@ -4,6 +4,7 @@ import importlib
 import re
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -283,3 +284,88 @@ def test_a_plain_number_in_a_part_is_refused(toys):
 
     with pytest.raises(ValueError, match=r"^Field `weight` of `Plain` must be an array \(by `eqx.field"):
         loop(toys.LaplaceMean(2.0), Plain(0.5))
+
+
+def test_whole_numbers_are_numbers(toys):
+    whole, floats = loop(toys.LaplaceMean(2), toys.Guessed(1)), loop(toys.LaplaceMean(2.0), toys.Guessed(1.0))
+    assert whole.mechanism.scale.dtype == whole.leakage.caution.dtype == whole.population.dtype
+    np.testing.assert_array_equal(pj.mean_field(whole).error, pj.mean_field(floats).error)
+
+
+def test_a_pair_that_is_defined_again_takes_the_place_of_the_first(toys):
+    class Rule(toys.Guessed):
+        pass
+
+    def defined(share):
+        class Pair(pj.leakage.AbstractIndependentPair, mechanism=toys.LaplaceMean, leakage=Rule):
+            def split(self, mechanism, leakage, population, noise):
+                return pj.leakage.Split(jnp.asarray(share), jnp.asarray(1 - share))
+
+        return pj.mean_field(loop(toys.LaplaceMean(2.0), Rule(0.5))).leak_probability
+
+    close(pj.mean_field(loop(toys.LaplaceMean(2.0), Rule(0.5))).leak_probability, [0.5] * 3, 1e-12)  # of its base
+    for share in (0.25, 0.75):
+        close(defined(share), [share] * 3, 1e-12)
+
+
+def test_a_pair_says_what_is_leaked_without_noise(toys):
+    class Rule(toys.Guessed):
+        pass
+
+    class Pair(toys.LaplaceMeanGuessed, mechanism=toys.LaplaceMean, leakage=Rule):
+        def exposed(self, mechanism, leakage, population, noise):
+            return jnp.asarray(False)
+
+        def split(self, mechanism, leakage, population, noise):
+            return pj.leakage.Split(0.3 * jnp.exp(-noise), 1 - 0.3 * jnp.exp(-noise))
+
+    close(pj.leak_probability(toys.LaplaceMean(1.0), Rule(0.5), 6.0, [0.0, 1.0]), [0.3, 0.3 / np.e], 1e-12)
+
+
+def test_a_name_means_one_number(toys):
+    class Rule(toys.Guessed):
+        spread: jax.Array = eqx.field(converter=jnp.asarray, default=0.1)
+
+    class Named(toys.Guessed):
+        error: jax.Array = eqx.field(converter=jnp.asarray, default=0.1)
+
+    with pytest.raises(ValueError, match=r"^Field `spread` of `Rule` is a name of `LaplaceMean` already\.$"):
+        loop(toys.LaplaceMean(2.0), Rule(0.5))
+    with pytest.raises(ValueError, match=r"^Field `error` of `Named` is a name of `Scenario` already\.$"):
+        loop(toys.LaplaceMean(2.0), Named(0.5))
+
+
+@pytest.mark.parametrize(
+    ("code", "table", "message"),
+    [
+        ("import sys; sys.exit(0)", "caution = 1.0", r"can't be imported: `bad_toys:Mine` \(SystemExit: 0\)"),
+        (
+            "from laplace_toys import Guessed as Mine",
+            'caution = "x"',
+            r"can't be made of the numbers in \[leakage\] \(",
+        ),
+    ],
+)
+def test_a_fault_of_somebodys_code_is_one_clear_line(scenario, tmp_path, code, table, message):
+    (tmp_path / "bad_toys.py").write_text(code)
+    text = pj.files.to_toml(scenario).replace("caution = 0.5", table)
+    (tmp_path / "mine.toml").write_text(text.replace("laplace_toys:Guessed", "bad_toys:Mine"))
+    with pytest.raises(ValueError, match=message) as error:
+        pj.load_scenario(tmp_path / "mine.toml")
+    assert "\n" not in str(error.value)
+    sys.modules.pop("bad_toys", None)
+
+
+def test_two_folders_with_modules_of_one_name_are_told_apart(scenario, tmp_path, monkeypatch):
+    for name in ("one", "other"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "twin_toys.py").write_text("from laplace_toys import *\n\n\nclass Mine(Guessed):\n    pass\n")
+        (folder / "mine.toml").write_text(pj.files.to_toml(scenario).replace("laplace_toys:Guessed", "twin_toys:Mine"))
+    monkeypatch.syspath_prepend(tmp_path / "one")
+    before = list(sys.path)
+    pj.load_scenario(tmp_path / "one" / "mine.toml")
+    assert sys.path == before  # where it was already, in its place
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"can't be imported: `twin_toys:Mine` \(ImportError: a module of this name"):
+        pj.load_scenario(tmp_path / "other" / "mine.toml")

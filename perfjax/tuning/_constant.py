@@ -84,6 +84,8 @@ def _check_constraint(constraint, scenario):
         raise ValueError('Argument `constraint` can be "theorem-2" for a GaussianMean only.')
     if constraint == "theorem-2" and not isinstance(scenario.leakage, LikelihoodRatioAbove):
         raise ValueError('Argument `constraint` can be "theorem-2" for LikelihoodRatioAbove only; "growth" is for all.')
+    if constraint == "theorem-2" and scenario.critical_noise() is None:
+        raise ValueError('Argument `constraint` can be "theorem-2" for pairs with a `critical_noise` only.')
 
 
 def as_log_bounds(

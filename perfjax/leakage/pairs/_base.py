@@ -3,6 +3,7 @@
 import abc
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
@@ -90,7 +91,8 @@ class AbstractPair(abc.ABC):
     | methods | what they give |
     | --- | --- |
     | `split` | `leak_probability`, `mean_field`, `tune`, `tune_schedule`, `sweep` over them |
-    | `leaks`, `shared_quantile` or `shared_noise` | `population_law`, `solver="law"`, `tune_policy`, `fit` |
+    | `leaks`, `shared_quantile` or `shared_noise` | `population_law`, `solver="law"`, `tune_policy` |
+    | `leaks`, `shared_quantile` (None where `shared_noise` lists all values) | `fit` |
     | `count_release` | `simulate_counts`, `solver="counts"` |
     | `user_release` | `simulate_users` |
     | `critical_noise` | the mark in `plots.plot_optimum` |
@@ -98,7 +100,7 @@ class AbstractPair(abc.ABC):
     A pair holds no numbers of its own: all methods get the mechanism and the rule, and are traced by JAX. Unless said
     otherwise arguments are scalars: `population` is n, `noise` the mechanism's noise x. Where everybody is leaked for
     sure (`exposed`), callers put in harmless values of both and take the limit for the result; with infinitely many
-    users, a large finite number of them. No method need know these limits.
+    users, a large finite number of them. `split`, `shared_noise` and `leaks` need not know these limits.
 
     A subclass of a mechanism or of a rule has the pair of its base unless it has one of its own; of several that fit,
     the one nearest to the mechanism's type counts, then to the rule's. A pair may inherit from another one, to share
@@ -134,6 +136,8 @@ class AbstractPair(abc.ABC):
         if (there.__module__, there.__qualname__) != (cls.__module__, cls.__qualname__):
             names = f"({mechanism.__name__}, {leakage.__name__})"
             raise TypeError(f"`{cls.__name__}` is of the pair {names}, which {there.__module__} defines already.")
+        if any(issubclass(mechanism, kind) and issubclass(leakage, rule) for kind, rule in _PAIRS):
+            jax.clear_caches()  # programs that were compiled with the pair which was the nearest so far
         _PAIRS[mechanism, leakage] = cls
 
     @abc.abstractmethod
@@ -221,7 +225,7 @@ class AbstractPair(abc.ABC):
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """One release sampled at the count level.
 
-        Unlike the other methods this one gets every population and noise as they are, limits included.
+        Unlike `split` and `leaks` it gets every population and noise as they are, limits included.
 
         Args:
             words: independent random 32-bit words, of which all randomness is to be made: a uniform number by
@@ -339,6 +343,8 @@ def unsupported(slot: str, mechanism: AbstractMechanism, leakage: AbstractLeakag
     names = (f"({m.__name__}, {rule.__name__})" for (m, rule), pair in _PAIRS.items() if _knows(pair, slot))
     known = ", ".join(sorted(names))
     given = f"({type(mechanism).__name__}, {type(leakage).__name__})"
+    if slot == "split" and given in known:
+        given += ", of which a class was defined again: define their pair again"
     requirement = f"be one of the pairs {known} for {PURPOSES.get(slot, 'a leak probability')}"
     return ValueError(f"Arguments `mechanism`, `leakage` must {requirement}, but are {given}.")
 

@@ -74,7 +74,8 @@ def shared_weights(
     """Nodes and weights for expectations over what the users of a release share.
 
     Of a Gaussian mean in float64, for thresholds from 1e-3 to 3, noise from 0.01 to 100 and 2 to 1e6 users, the mean
-    leak probability is then within 1e-6 of its value, and within 5e-6 for one dimension.
+    leak probability is then within 1e-6 of its value, and within 5e-6 for one dimension. Where everybody is leaked for
+    sure, so they are at every node, and the weights mean nothing.
     """
     _, population, noise = _guarded(mechanism, leakage, population, noise)
     return pair_of(mechanism, leakage).shared_noise(mechanism, leakage, population, noise)
@@ -140,7 +141,8 @@ def _guarded(mechanism, leakage, population, noise) -> tuple[Bool[Array, ""], Fl
     exposed = pair_of(mechanism, leakage).exposed(mechanism, leakage, population, noise)
     # So many users are endlessly many, and what is computed of them does not overflow.
     population = jnp.minimum(population, jnp.finfo(population.dtype).max ** 0.6)
-    return exposed, jnp.where(exposed, 2, population), jnp.where(noise == mechanism.no_privacy, 1, noise)
+    no_noise = exposed & (noise == mechanism.no_privacy)
+    return exposed, jnp.where(exposed, 2, population), jnp.where(no_noise, 1, noise)
 
 
 def leak_probability(

@@ -37,6 +37,7 @@ class GaussianMeanReconstructed(AbstractPair, mechanism=GaussianMean, leakage=Re
 
     def split(self, mechanism, leakage, population, noise):
         """The squared error over its variance is a chi-square."""
+        noise = _some(mechanism, noise)
         own, shared = (
             of_noise(population, noise) for of_noise in (leakage.noise_without_user, leakage.noise_with_user)
         )
@@ -53,7 +54,7 @@ class GaussianMeanReconstructed(AbstractPair, mechanism=GaussianMean, leakage=Re
         return at_score(score, mechanism.dim)
 
     def shared_noise(self, mechanism, leakage, population, noise):
-        n, d = population, mechanism.dim
+        n, d, noise = population, mechanism.dim, _some(mechanism, noise)
         own, common = (of(n, noise) for of in (leakage.noise_without_user, leakage.noise_with_user))
         unit = jnp.where((own < jnp.inf) & (own > 0), own, common)
         rate = _bounded_ratio(common, unit) ** 2
@@ -67,6 +68,7 @@ class GaussianMeanReconstructed(AbstractPair, mechanism=GaussianMean, leakage=Re
         b ~ chi2_{d-1} and h the length of the shared part. A single user has no such means: there what is shared is
         averaged out, which for one user is the same law.
         """
+        noise = _some(mechanism, noise)
         own, common = (of(population, noise) for of in (leakage.noise_without_user, leakage.noise_with_user))
         told, alone = own < jnp.inf, own == 0
         unit = jnp.where(told & ~alone, own, common)
@@ -109,6 +111,11 @@ class GaussianMeanReconstructed(AbstractPair, mechanism=GaussianMean, leakage=Re
             return (own < jnp.inf) & (jnp.sum(miss**2, axis=0) <= leakage.tolerance**2)
 
         return squared_error(users, mean + published, root), [(jnp.int32(0), block_count(users, size), leaked)]
+
+
+def _some(mechanism, noise):
+    """`noise`, if there is any: of a single statistic nobody is leaked either way, and 0 has no derivative."""
+    return jnp.where(noise == mechanism.no_privacy, 1, noise)
 
 
 def _bounded_ratio(above: Float[Array, "*shape"], below: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
