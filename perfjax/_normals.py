@@ -1,13 +1,14 @@
-"""Standard normals as fast as NumPy's on a CPU, in either precision."""
+"""Standard normals: draws as fast as NumPy's on a CPU, in either precision, and a rule for expectations."""
 
 import functools
 import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, DTypeLike, Float
 
-__all__ = ["normals"]
+__all__ = ["normals", "score_rule"]
 
 # cos x and sin x / x for |x| <= pi/4, in powers of x^2: exact to the last digit of float64.
 COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(9))
@@ -38,3 +39,10 @@ def _on_circle(turn):
 def _power_series(coefficients, x):
     """c_0 + c_1 x + c_2 x^2 + ..."""
     return functools.reduce(lambda sum, c: sum * x + c, reversed(coefficients), jnp.zeros_like(x))
+
+
+def score_rule(reach: float, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes in -reach..reach and weights for expectations over N(0, 1): the trapezoid rule."""
+    score = np.linspace(-reach, reach, count)
+    weight = np.exp(-(score**2) / 2)
+    return score, weight / weight.sum()

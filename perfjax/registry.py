@@ -10,7 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
 
-from perfjax import _check, leakage, mechanisms, participation, policies
+from perfjax import _check, leakage, mechanisms, participation, policies, scenario
 
 __all__ = ["KINDS", "check_importable", "importable_from", "kind_named", "name_of"]
 
@@ -20,12 +20,7 @@ def _of_perfjax(module: ModuleType, base: type) -> dict[str, type]:
     return {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, base)}
 
 
-BASES = {
-    "mechanism": mechanisms.AbstractMechanism,
-    "leakage": leakage.AbstractLeakage,
-    "participation": participation.Participation,
-    "policy": policies.AbstractPolicy,
-}
+BASES = scenario.BASES | {"policy": policies.AbstractPolicy}
 KINDS = {
     part: _of_perfjax(module, base)
     for (part, base), module in zip(BASES.items(), (mechanisms, leakage, participation, policies), strict=True)

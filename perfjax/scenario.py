@@ -14,18 +14,18 @@ from jaxtyping import Array, DTypeLike, Float, Int
 
 from perfjax import _check
 from perfjax._check import Numbers
-from perfjax.leakage import AbstractLeakage, CriticalNoise, check_pair, pair_of, released_noise
+from perfjax.leakage import AbstractLeakage, CriticalNoise, check_pair, pair_of
 from perfjax.mechanisms import AbstractMechanism
 from perfjax.participation import Participation
 from perfjax.policies import AbstractPolicy
 
-__all__ = ["PARTS", "Noise", "Scenario", "arguments", "as_single"]
+__all__ = ["BASES", "PARTS", "Noise", "Scenario", "arguments", "as_single"]
 
 Noise = Numbers | AbstractPolicy
 """What solvers take as noise: one value, one per release, or a policy."""
 
-KINDS = {"mechanism": AbstractMechanism, "leakage": AbstractLeakage, "participation": Participation}
-PARTS = tuple(KINDS)
+BASES = {"mechanism": AbstractMechanism, "leakage": AbstractLeakage, "participation": Participation}
+PARTS = tuple(BASES)
 
 
 class Scenario(eqx.Module):
@@ -71,8 +71,8 @@ class Scenario(eqx.Module):
         policy: AbstractPolicy | None = None,
     ):
         for name, part in zip(PARTS, (mechanism, leakage, participation), strict=True):
-            _check_numbers(_check.as_kind(part, name, KINDS[name]))
-        _check_names(mechanism, leakage, participation)
+            _check_numbers(_check.as_kind(part, name, BASES[name]))
+        _check_names(type(mechanism), type(leakage), type(participation))
         mechanism, leakage = _with_floats((mechanism, leakage))
         check_pair(mechanism, leakage)
         population = _check.in_range(_check.as_float(population, "population"), "population", 0, open_low=True)
@@ -120,7 +120,7 @@ class Scenario(eqx.Module):
         }
         own |= {name: value for name, value in leaves.items() if name in own}
         for part in PARTS:
-            made_of = arguments(_check.as_kind(own[part], part, KINDS[part]))
+            made_of = arguments(_check.as_kind(own[part], part, BASES[part]))
             changed = {name: value for name, value in leaves.items() if name in made_of and name not in own}
             if changed:
                 own[part] = type(own[part])(**(made_of | changed))
@@ -159,7 +159,8 @@ class Scenario(eqx.Module):
     def error(self, population: Numbers, noise: Numbers | None = None) -> Float[Array, ""]:
         """The expected error of a release to `population` users, with its own share of the round's budget."""
         population, noise = self.mechanism.typed(population, noise)
-        return self.mechanism.error(population, released_noise(self.mechanism, self.leakage, noise))
+        released = pair_of(self.mechanism, self.leakage).released_noise(self.mechanism, self.leakage, noise)
+        return self.mechanism.error(population, released)
 
     def critical_noise(self) -> CriticalNoise | None:
         """The noise at which the population neither grows nor shrinks, where a theorem has one for such a pair."""
@@ -212,14 +213,15 @@ def _check_numbers(part):
             raise ValueError(f"Field {field} must be an array (by `eqx.field(converter=jnp.asarray)`) or static.")
 
 
-def _check_names(*parts):
+@functools.cache
+def _check_names(*kinds):
     """Raise a `ValueError` for a name that two parts have, or one and the scenario: by it both would be meant."""
     taken = dict.fromkeys(dir(Scenario), "Scenario")
-    for part in parts:
-        for name in arguments(part):
+    for kind in kinds:
+        for name in _argument_names(kind):
             if name in taken:
-                raise ValueError(f"Field `{name}` of `{type(part).__name__}` is a name of `{taken[name]}` already.")
-            taken[name] = type(part).__name__
+                raise ValueError(f"Field `{name}` of `{kind.__name__}` is a name of `{taken[name]}` already.")
+            taken[name] = kind.__name__
 
 
 def _with_floats(parts):

@@ -118,7 +118,7 @@ def test_a_release_of_bits_errs_and_leaks_as_often_as_stated(clip):
     leaked, error = sampled_releases(mechanism, pj.TrueBitKept(), 3.0)
     for sample, mean in ((leaked, 3 / (1 + np.exp(-1))), (error, float(mechanism.error(3.0)))):
         assert abs(sample.mean() - mean) < 4 * sample.std() / np.sqrt(sample.size)
-    # The coin of each user, and the variance over the interval of means that there is none of.
+    # Without clipping: the variance of the coin of each user, and that of the bits.
     unclipped = 1 / (4 * np.sinh(0.5) ** 2) / 3 + 0.3 * 0.7 / 3
     assert (error.mean() < 0.8 * unclipped) == clip
 

@@ -13,11 +13,12 @@ from jaxtyping import Array, Float
 
 from perfjax import _check
 from perfjax._linear import product
+from perfjax._normals import score_rule
 from perfjax.calibration._parameters import with_parameters
 from perfjax.calibration._series import Series
 from perfjax.law._kernel import leaked_counts
 from perfjax.law._nodes import SMALL
-from perfjax.leakage import LeakDistribution, leak_distribution, pair_of, shared_quantile, shared_weights
+from perfjax.leakage import LeakDistribution, leak_distribution, pair_of, shared_weights
 from perfjax.scenario import Scenario
 
 __all__ = [
@@ -99,20 +100,10 @@ def _cubic(t):
     return values + left * t * rest**2 - right * rest * t**2
 
 
-def _scores(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights over a continuous shared noise: the trapezoid rule in its normal score.
-
-    The nodes which the law of the population takes lie further apart than the counts that follow vary given each: a
-    likelihood would see their comb.
-    """
-    score = np.linspace(-REACH, REACH, count)
-    weight = np.exp(-(score**2) / 2)
-    return score, weight / weight.sum()
-
-
 def is_continuous(scenario: Scenario) -> bool:
     """Whether what the users of a release share takes a continuum of values."""
-    return shared_quantile(scenario.mechanism, scenario.leakage, np.zeros(1)) is not None
+    pair = scenario.mechanism, scenario.leakage
+    return pair_of(*pair).shared_quantile(*pair, np.zeros(1)) is not None
 
 
 def resolved(nodes: int) -> float:
@@ -125,8 +116,10 @@ def law_of_release(
 ) -> SharedLaw:
     """The law of the leaks of one release, without `chance`."""
     pair = scenario.mechanism, scenario.leakage
-    score, weight = _scores(nodes)
-    node = shared_quantile(*pair, score)
+    # The nodes which the law of the population takes lie further apart than the counts that follow vary given each: a
+    # likelihood would see their comb.
+    score, weight = score_rule(REACH, nodes)
+    node = pair_of(*pair).shared_quantile(*pair, score)
     if node is None:
         node, weight = shared_weights(*pair, n, x)
     node, weight = jnp.asarray(node, x.dtype), jnp.asarray(weight, x.dtype)

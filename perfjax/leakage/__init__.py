@@ -22,8 +22,6 @@ from perfjax.leakage.pairs._leaks import check_pair as check_pair
 from perfjax.leakage.pairs._leaks import leak_distribution as leak_distribution
 from perfjax.leakage.pairs._leaks import leak_probability as leak_probability
 from perfjax.leakage.pairs._leaks import leaked_count as leaked_count
-from perfjax.leakage.pairs._leaks import released_noise as released_noise
-from perfjax.leakage.pairs._leaks import shared_quantile as shared_quantile
 from perfjax.leakage.pairs._leaks import shared_weights as shared_weights
 from perfjax.leakage.pairs._leaks import split as split
 
@@ -46,8 +44,6 @@ __all__ = [
     "leaked_count",
     "pair_of",
     "pairs",
-    "released_noise",
-    "shared_quantile",
     "shared_weights",
     "split",
 ]

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from perfjax import _check
-from perfjax.leakage import LikelihoodRatioAbove
+from perfjax.leakage import LikelihoodRatioAbove, pair_of
 from perfjax.mechanisms import GaussianMean
 from perfjax.objectives import AbstractObjective, CumulativeError, growth_factor
 from perfjax.scenario import Scenario, as_single
@@ -84,8 +84,8 @@ def _check_constraint(constraint, scenario):
         raise ValueError('Argument `constraint` can be "theorem-2" for a GaussianMean only.')
     if constraint == "theorem-2" and not isinstance(scenario.leakage, LikelihoodRatioAbove):
         raise ValueError('Argument `constraint` can be "theorem-2" for LikelihoodRatioAbove only; "growth" is for all.')
-    if constraint == "theorem-2" and scenario.critical_noise() is None:
-        raise ValueError('Argument `constraint` can be "theorem-2" for pairs with a `critical_noise` only.')
+    if constraint == "theorem-2":
+        pair_of(scenario.mechanism, scenario.leakage, "critical_noise")
 
 
 def as_log_bounds(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from perfjax._normals import score_rule
 from perfjax.leakage._base import AbstractLeakage
 from perfjax.leakage.pairs.blocks import Keys, UserRelease
 from perfjax.mechanisms import AbstractMechanism
@@ -73,6 +74,7 @@ PURPOSES = {
     "leaks": "a distribution of the leaked count",
     "count_release": "`simulate_counts`",
     "user_release": "`simulate_users`",
+    "critical_noise": "a critical noise",
 }
 
 
@@ -303,8 +305,7 @@ class AbstractIndependentPair(AbstractPair):
         return LeakDistribution(leaked, spared, leaked * spared, leaked * leaked)
 
 
-SCORES = np.linspace(-5.4, 5.4, 32)
-SCORE_WEIGHTS = np.exp(-(SCORES**2) / 2) / np.exp(-(SCORES**2) / 2).sum()
+SCORES, SCORE_WEIGHTS = score_rule(5.4, 32)
 
 _PAIRS: dict[tuple[type, type], type[AbstractPair]] = {}
 

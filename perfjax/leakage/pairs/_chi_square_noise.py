@@ -11,6 +11,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
 from perfjax._chi_square import lower_quantile, tails, upper_quantile
+from perfjax._normals import score_rule
 
 __all__ = ["Step", "around", "at_score", "chi_square_rule"]
 
@@ -56,15 +57,13 @@ def chi_square_rule(dimensions: int) -> tuple[np.ndarray, np.ndarray]:
     The trapezoid rule in the normal score. Near 0 its nodes are spaced as in log chi: for few dimensions much of the
     law lies there, and the leak probability moves on a scale of its own, where Gauss and Laguerre put no nodes.
     """
-    score = _spaced(dimensions)
-    weight = np.exp(-(score**2) / 2)
-    return at_score(score, dimensions), weight / weight.sum()
+    score, weight = _scores(dimensions)
+    return at_score(score, dimensions), weight
 
 
-def _spaced(dimensions):
-    """Nodes in standard deviations. In more dimensions the law is narrower, and the leak probability smoother on it."""
-    count, reach = (32, 5.4) if dimensions < 8 else (16, 5.4) if dimensions < 12 else (12, 5.2)
-    return np.linspace(-reach, reach, count)
+def _scores(dimensions):
+    """Nodes and weights in the score. In more dimensions the law is narrower, and the leak probability smoother."""
+    return score_rule(*((5.4, 32) if dimensions < 8 else (5.4, 16) if dimensions < 12 else (5.2, 12)))
 
 
 def at_score(score: np.ndarray, dimensions: int) -> np.ndarray:
@@ -94,7 +93,7 @@ def around(step: Step, dimensions: int) -> tuple[Float[Array, " shared"], Float[
     slope = step.slope * rest * jnp.exp(jnp.clip(log_stretch, -60, 60))
     slope = jnp.where(step.middle > 0, jnp.minimum(slope, STEEPEST), 0)
     deviation = 1 / jnp.sqrt(1 + slope**2)
-    score, weight = _trapezoid((slope * deviation) ** 2 * place, deviation, _spaced(dimensions))
+    score, weight = _trapezoid((slope * deviation) ** 2 * place, deviation, _scores(dimensions)[0])
     node = _quantile(_score(surely + rest * ndtr(score), rest * ndtr(-score)), dimensions)
     if step.start is None:
         return node, weight

@@ -11,22 +11,44 @@ from jaxtyping import Array, Float, Int, UInt32
 from perfjax import _check
 from perfjax._draws import chi_square_from_bits, normal_from_bits
 from perfjax._normals import normals
-from perfjax.leakage.pairs._base import Gap
+from perfjax.leakage._base import AbstractLeakage
+from perfjax.leakage.pairs._base import AbstractPair, Gap
+from perfjax.leakage.pairs._chi_square_noise import at_score
+from perfjax.leakage.pairs._leaks import leak_distribution, leaked_count
 from perfjax.leakage.pairs.blocks import Keys, block_count, present
 from perfjax.mechanisms import GaussianMean
 
-__all__ = ["count_gap", "drawn_records", "shared_and_error", "squared_error"]
+__all__ = ["AbstractGaussianMeanPair", "drawn_records", "squared_error"]
 
 KEPT_NUMBERS = 2**18  # numbers of a release that are kept; those beyond are drawn a second time when they are needed
 
 
-def count_gap(mechanism: GaussianMean) -> Gap | None:
-    """Clipping that binds, or a covariance that is not one number."""
-    if mechanism.clips:
-        return Gap("clipping that binds", _unclipped(mechanism))
-    if mechanism.covariance.ndim:
-        return Gap("a covariance that is not one number", "give `covariance` one number")
-    return None
+class AbstractGaussianMeanPair(AbstractPair):
+    """A pair of a Gaussian mean: users share its noise, as the squared length in units of its variance, chi2_d."""
+
+    def copies(self, leakage: AbstractLeakage) -> Float[Array, ""] | int:
+        """Of the mean that a round publishes, all of them seen by whom the rule is about."""
+        return 1
+
+    def shared_quantile(self, mechanism, leakage, score):
+        return at_score(score, mechanism.dim)
+
+    def count_gap(self, mechanism, leakage):
+        """Clipping that binds, or a covariance that is not one number."""
+        if mechanism.clips:
+            return Gap("clipping that binds", _unclipped(mechanism))
+        if mechanism.covariance.ndim:
+            return Gap("a covariance that is not one number", "give `covariance` one number")
+        return None
+
+    def count_release(self, mechanism, leakage, population, noise, words):
+        released = self.released_noise(mechanism, leakage, noise)
+        shared, error = _shared_and_error(mechanism, population, released, self.copies(leakage), words[:3])
+        leaks = leak_distribution(mechanism, leakage, population, noise, shared)
+        return leaked_count(population, leaks, words[3], independent=self.independent), error
+
+    def record_size(self, mechanism):
+        return mechanism.dim
 
 
 def _unclipped(mechanism):
@@ -43,7 +65,7 @@ def _unclipped(mechanism):
     )
 
 
-def shared_and_error(
+def _shared_and_error(
     mechanism: GaussianMean,
     population: Float[Array, ""],
     noise: Float[Array, ""],

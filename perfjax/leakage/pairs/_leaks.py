@@ -1,7 +1,6 @@
 """What solvers ask of a pair: its answers, with the limits that it need not know."""
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, UInt32
 
 from perfjax import _check
@@ -18,8 +17,6 @@ __all__ = [
     "leak_distribution",
     "leak_probability",
     "leaked_count",
-    "released_noise",
-    "shared_quantile",
     "shared_weights",
     "split",
 ]
@@ -79,18 +76,6 @@ def shared_weights(
     """
     _, population, noise = _guarded(mechanism, leakage, population, noise)
     return pair_of(mechanism, leakage).shared_noise(mechanism, leakage, population, noise)
-
-
-def released_noise(
-    mechanism: AbstractMechanism, leakage: AbstractLeakage, noise: Float[Array, "..."]
-) -> Float[Array, "..."]:
-    """The noise of what is published, of which `mechanism.error` is the error."""
-    return pair_of(mechanism, leakage).released_noise(mechanism, leakage, noise)
-
-
-def shared_quantile(mechanism: AbstractMechanism, leakage: AbstractLeakage, score: np.ndarray) -> np.ndarray | None:
-    """What the users of a release share at normal scores; None where it has finitely many values."""
-    return pair_of(mechanism, leakage).shared_quantile(mechanism, leakage, score)
 
 
 def leak_distribution(

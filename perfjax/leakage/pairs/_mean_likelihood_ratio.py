@@ -14,11 +14,10 @@ from perfjax._linear import product
 from perfjax._square_root import square_root
 from perfjax.leakage._likelihood_ratio import LikelihoodRatioAbove
 from perfjax.leakage.pairs._across import across, below, density
-from perfjax.leakage.pairs._base import AbstractPair, CriticalNoise, LeakDistribution, Split
-from perfjax.leakage.pairs._chi_square_noise import Step, around, at_score, chi_square_rule
-from perfjax.leakage.pairs._gaussian_mean import count_gap, drawn_records, shared_and_error, squared_error
+from perfjax.leakage.pairs._base import CriticalNoise, LeakDistribution, Split
+from perfjax.leakage.pairs._chi_square_noise import Step, around, chi_square_rule
+from perfjax.leakage.pairs._gaussian_mean import AbstractGaussianMeanPair, drawn_records, squared_error
 from perfjax.leakage.pairs._given_distance import given_distance_recomputed
-from perfjax.leakage.pairs._leaks import leak_distribution, leaked_count
 from perfjax.leakage.pairs.blocks import Test, block_count
 from perfjax.mechanisms import GaussianMean
 from perfjax.mechanisms._gaussian import CLIPPING_POINTS, quasi_normals
@@ -27,7 +26,7 @@ from perfjax.quadratic_forms import QuadraticForm
 __all__ = ["GaussianMeanLikelihoodRatio"]
 
 
-class GaussianMeanLikelihoodRatio(AbstractPair, mechanism=GaussianMean, leakage=LikelihoodRatioAbove):
+class GaussianMeanLikelihoodRatio(AbstractGaussianMeanPair, mechanism=GaussianMean, leakage=LikelihoodRatioAbove):
     """Users share the noise vector eta, as ||eta||^2 in units of its variance in each of d coordinates, chi2_d.
 
     Given it the leaked count fluctuates *less* than a binomial, because the records' residuals from their mean sum to
@@ -58,9 +57,6 @@ class GaussianMeanLikelihoodRatio(AbstractPair, mechanism=GaussianMean, leakage=
             level = leakage.threshold - mechanism.dim / 2 * jnp.log1p(1 / (population - 1))
         leaked, spared = QuadraticForm(linear, quadratic, jnp.zeros_like(linear), multiplicity).tails(level)
         return Split(leaked, spared)
-
-    def shared_quantile(self, mechanism, leakage, score):
-        return at_score(score, mechanism.dim)
 
     def shared_noise(self, mechanism, leakage, population, noise):
         """The leak probability has a step, at most, if the ratio is "recomputed"."""
@@ -105,17 +101,6 @@ class GaussianMeanLikelihoodRatio(AbstractPair, mechanism=GaussianMean, leakage=
         neither = product(weight, 2 * below(high) - 1)
         both = jnp.clip(1 - 2 * spared + neither, 0, 1)
         return LeakDistribution(leaked, spared, jnp.maximum(leaked * spared - pull**2, 0), both)
-
-    def count_gap(self, mechanism, leakage):
-        return count_gap(mechanism)
-
-    def count_release(self, mechanism, leakage, population, noise, words):
-        shared, error = shared_and_error(mechanism, population, noise, 1, words[:3])
-        leaks = leak_distribution(mechanism, leakage, population, noise, shared)
-        return leaked_count(population, leaks, words[3], independent=self.independent), error
-
-    def record_size(self, mechanism):
-        return mechanism.dim
 
     def user_release(self, mechanism, leakage, users, noise, size, keys):
         n, dim = jnp.maximum(users, 1).astype(noise.dtype), mechanism.dim

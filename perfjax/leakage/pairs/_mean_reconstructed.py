@@ -12,10 +12,9 @@ from perfjax._normals import normals
 from perfjax._square_root import square_root
 from perfjax.leakage._reconstructed import ReconstructedWithin
 from perfjax.leakage.pairs._across import across, below
-from perfjax.leakage.pairs._base import AbstractPair, LeakDistribution, Split
-from perfjax.leakage.pairs._chi_square_noise import Step, around, at_score
-from perfjax.leakage.pairs._gaussian_mean import count_gap, drawn_records, shared_and_error, squared_error
-from perfjax.leakage.pairs._leaks import leak_distribution, leaked_count
+from perfjax.leakage.pairs._base import LeakDistribution, Split
+from perfjax.leakage.pairs._chi_square_noise import Step, around
+from perfjax.leakage.pairs._gaussian_mean import AbstractGaussianMeanPair, drawn_records, squared_error
 from perfjax.leakage.pairs.blocks import block_count
 from perfjax.mechanisms import GaussianMean
 
@@ -24,7 +23,7 @@ __all__ = ["GaussianMeanReconstructed"]
 FARTHEST = 1e6  # standard deviations beyond which an error never lies; its square overflows in no dtype
 
 
-class GaussianMeanReconstructed(AbstractPair, mechanism=GaussianMean, leakage=ReconstructedWithin):
+class GaussianMeanReconstructed(AbstractGaussianMeanPair, mechanism=GaussianMean, leakage=ReconstructedWithin):
     """Users share the average noise of the means of all users, as its squared length in units of its variance, chi2_d.
 
     The means without a user have noise of their own: given the former, users are leaked independently.
@@ -50,8 +49,8 @@ class GaussianMeanReconstructed(AbstractPair, mechanism=GaussianMean, leakage=Re
     def released_noise(self, mechanism, leakage, noise):
         return leakage.released_noise(noise)
 
-    def shared_quantile(self, mechanism, leakage, score):
-        return at_score(score, mechanism.dim)
+    def copies(self, leakage):
+        return leakage.copies
 
     def shared_noise(self, mechanism, leakage, population, noise):
         n, d, noise = population, mechanism.dim, _some(mechanism, noise)
@@ -79,18 +78,6 @@ class GaussianMeanReconstructed(AbstractPair, mechanism=GaussianMean, leakage=Re
         leaked = jnp.clip(product(weight, below(root - shift) - below(-root - shift)), 0, 1)
         leaked = jnp.where(told, leaked, 0)
         return LeakDistribution(leaked, 1 - leaked, leaked * (1 - leaked), leaked * leaked)
-
-    def count_gap(self, mechanism, leakage):
-        return count_gap(mechanism)
-
-    def count_release(self, mechanism, leakage, population, noise, words):
-        released = leakage.released_noise(noise)
-        shared, error = shared_and_error(mechanism, population, released, leakage.copies, words[:3])
-        leaks = leak_distribution(mechanism, leakage, population, noise, shared)
-        return leaked_count(population, leaks, words[3], independent=self.independent), error
-
-    def record_size(self, mechanism):
-        return mechanism.dim
 
     def user_release(self, mechanism, leakage, users, noise, size, keys):
         """The error is that of the first of the means of all users; attackers take the average of these means."""
